@@ -1,12 +1,13 @@
 """How many bugs planted in the compiler are refused before code leaves it.
 
-    python tools/compiler_mutants.py [--only CLASS] [--name NAME ...] [--probe KERNEL ...] [--json FILE] [--update]
+    python tools/compiler_mutants.py [--only CLASS] [--name NAME ...] [--probe KERNEL ...]
+        [--json FILE] [--update] [--new]
 
 Each bug (``planted``) is one replacement in the source of one file. In a process of its own the changed module is
 imported in place of the right one, a few kernels are compiled, and what leaves the compiler is judged last by the
 comparison of PTX and launch recipe with the Transport IR. A kernel whose PTX, machine code, IR and recipe are byte for
-byte those without the bug does not exercise it. ``--update`` keeps what the file holds of other bugs; ``--list`` prints
-all bugs and ends. Verdicts:
+byte those without the bug does not exercise it. ``--update`` keeps what the file holds of other bugs, ``--new`` plants
+those alone that it does not hold (of provers none); ``--list`` prints all bugs and ends. Verdicts:
 
     refused        on every kernel that exercises it
     escaped        code left the compiler that is not shown to be right; ``harm`` says what the PTX machine sees of it
@@ -166,10 +167,18 @@ def main() -> None:
     parser.add_argument("--probe", action="append", default=[], help="only on this kernel; may be given several times")
     parser.add_argument("--json", type=Path, help="where the result is written")
     parser.add_argument("--update", action="store_true", help="keep what the file holds of other mutants")
+    parser.add_argument("--new", action="store_true", help="with --update: bugs that the file does not hold alone")
     parser.add_argument("--list", action="store_true", help="print the mutants and end")
     args = parser.parse_args()
+    if args.update and args.probe:
+        parser.error("--update takes no --probe: a bug is judged on all of its kernels")
+    if args.new and not args.update:
+        parser.error("--new is about the file of --update")
     check(MUTANTS)
     mutants = chosen(args.only, args.name, args.probe)
+    if args.new:
+        held = {line["name"] for line in json.loads(args.json.read_text())["mutants"]}
+        mutants = tuple(m for m in mutants if m.name not in held and m.kind is not Kind.PROVERS)
     if args.list:
         for m in mutants:
             print(f"{m.kind.value:17} {m.name}: {m.what}")

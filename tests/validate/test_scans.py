@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from support.indexed import SHORT
 from support.lowered import lowered
 from support.scans import CASES
@@ -23,8 +24,9 @@ EQUAL = [
     *("sums of 7 x 1000 along 1", "sums of 37 x 50 along 0", "every of float32", "every of bfloat16", "every of int8"),
     *("every of bool", "long sums of 65", "down_columns", "one_row", "greatest_so_far", "least_before", "shifted"),
     *("rank_in_bin", "offsets", "compacted", "of product along 0"),
+    *("linear of 1", "linear of 300", "linear of 512", "place_of_greatest"),
 ]
-UNDECIDED = ["linear of 300", "long_recurrence", "segmented_sums", "gathered_least", "selective_scan"]
+UNDECIDED = ["linear of 300 reverse", "long_recurrence", "segmented_sums", "decayed_after", "selective_scan"]
 
 
 def kernels(name: str, **keywords: Any) -> list[tuple[tile.Kernel, t.Kernel]]:
@@ -48,7 +50,7 @@ def test_every_way_is_equal(name: str, way: dict[str, bool]) -> None:
 
 
 @pytest.mark.parametrize("name", UNDECIDED)
-def test_functions_of_the_users_are_undecided(name: str) -> None:
+def test_states_of_parts_by_functions_of_the_users_are_undecided(name: str) -> None:
     for source, kernel in kernels(name):
         found = compare(source, kernel)
         assert found
@@ -116,6 +118,18 @@ def none_follows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScanLowering, "follows", lambda *_: FALSE)
 
 
+def later_first(patch: pytest.MonkeyPatch) -> None:
+    """The user's function is called on the later state first."""
+    combined = ScanLowering.combined
+    patch.setattr(ScanLowering, "combined", lambda self, builder, a, b: combined(self, builder, b, a))
+
+
+def values_exchanged(patch: pytest.MonkeyPatch) -> None:
+    """The two values of a state change places on their way between lanes."""
+    combine = StateMap.combine
+    patch.setattr(StateMap, "combine", lambda self, a, b: combine(self, a[::-1], b))
+
+
 PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (always_begun, "sums of 7 x 1000 along 1"),
     (never_begun, "sums of 7 x 1000 along 1"),
@@ -128,6 +142,12 @@ PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (none_follows, "sums of 7 x 1000 along 1"),
     (unmasked, "every of float32 reverse"),
     (shifted_validity, "long sums of 65"),
+    *((plant, "linear of 300") for plant in (later_first, values_exchanged, always_begun, never_begun, one_lane)),
+    *(
+        (plant, "linear of 300")
+        for plant in (forgotten_chain, takes_all, itself_before, none_follows, shifted_validity)
+    ),
+    (later_first, "place_of_greatest"),
 ]
 
 
@@ -137,3 +157,20 @@ def test_planted_mistakes_are_seen(
 ) -> None:
     plant(monkeypatch)
     assert any(compare(source, kernel) for source, kernel in kernels(name))
+
+
+@tw.kernel
+def firmly(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):  # noqa: F821, UP037
+    """The last number so far that is no 0: a state of one value."""
+    m, n = tw.grid(x.shape[0], 2), tw.axis(x.shape[1], upto=256)
+    y[m, n] = tw.scan(lambda before, here: tw.where(here == 0.0, before, here), x[m, n], 1)
+
+
+@pytest.mark.parametrize("plant", [None, later_first, one_lane])
+def test_states_of_one_value(
+    plant: Callable[[pytest.MonkeyPatch], None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if plant is not None:
+        plant(monkeypatch)
+    for source, kernel in lowered(firmly, {"x": "f32", "y": "f32"}).values():
+        assert (compare(source, kernel) == ()) == (plant is None)

@@ -166,7 +166,8 @@ def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     if not open_ and unlike <= {"ptx", "cubins"} and "ptx" in unlike and not mutant.harmful:
         return {"status": "equal", "by": "another PTX, shown to do what the IR says"}
     by, seen = mutant.harmful or f"other {', '.join(sorted(unlike))}", harm(name, artifact)
-    if not open_ and unlike <= {"ptx", "cubins", "irs"} and not mutant.harmful and not seen:
+    stored = all(s in compared for s in changed if after.irs[s] != before.irs.get(s))
+    if not open_ and stored and unlike <= {"ptx", "cubins", "irs"} and not mutant.harmful and not seen:
         return {"status": "equal", "by": "another Transport IR, shown to store what the Tile IR says", "harm": seen}
     return {"status": "undecided" if open_ else "escaped", "by": by, "harm": seen}
 

@@ -749,3 +749,20 @@ def by_groups(
     """Without products: a step of its own judges the offsets."""
     g, t, n = tw.ragged_grid(offsets, x.shape, (4, 64))
     y[t, n] = x[t, n] * w[g, n]
+
+
+@tw.kernel
+def distances(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=4):
+    """How far from each element of a row the farthest one is."""
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=16)
+    row = x[m, n]
+    y[m, n] = abs(row[:, :, None] - row[:, None, :]).max(2)
+
+
+@tw.kernel
+def in_tf32(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 32):
+        acc += tw.dot((a[m, k] * 1.5).to(tw.tf32), b[n, k].to(tw.tf32).T)
+    c[m, n] = acc

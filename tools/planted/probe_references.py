@@ -161,3 +161,8 @@ def by_groups(offsets: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     for g, (begin, end) in enumerate(pairwise(offsets.astype(int))):
         y[begin:end] = x[begin:end] * w[g]
     return y
+
+
+def distances(x: np.ndarray) -> np.ndarray:
+    """How far from each element of a row the farthest one is."""
+    return np.abs(x[:, :, None] - x[:, None, :]).max(2)

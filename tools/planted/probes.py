@@ -66,8 +66,7 @@ class Probe:
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Integers that a tensor holds, instead of any."""
     unlowered: bool = False
-    """Transport IR is not compared with Tile IR: the comparison knows no loads at loaded coordinates of roles, and no
-    scans by functions of the user's."""
+    """Transport IR is not compared with Tile IR: the comparison knows no loads at loaded coordinates of roles."""
     undecidable: bool = False
     """PTX is not compared: the comparison takes more memory than a machine has."""
 
@@ -142,7 +141,7 @@ PROBES: dict[str, Probe] = {
         undecidable=True,
     ),
     "scanned": Probe(kernels.scanned, lambda x: x.cumsum(1), ({"M": 3, "N": 2500},), dtype="f32"),
-    "linear": Probe(kernels.linear, references.recurrence, ({"M": 3, "N": 48},), dtype="f32", unlowered=True),
+    "linear": Probe(kernels.linear, references.recurrence, ({"M": 3, "N": 48},), dtype="f32"),
     "ordered": Probe(kernels.ordered, lambda x: np.sort(x, 1), ({"M": 3, "N": 304},), dtype="f16"),
     "greatest": Probe(kernels.greatest, lambda x: -np.sort(-x, 1)[:, :8], ({"M": 3, "N": 48},), dtype="f16"),
     "binned": Probe(
@@ -500,4 +499,13 @@ PROBES: dict[str, Probe] = {
         dtypes={"offsets": "i32"},
         given={"offsets": (0, 5, 5, 70, 130)},
     ),
+    "distances": Probe(kernels.distances, references.distances, ({"M": 5, "N": 12},), dtype="f32", keywords={"bm": 1}),
+    "distances_narrow": Probe(kernels.distances, references.distances, ({"M": 5, "N": 8},), dtype="f16"),
+    "columns_wide": Probe(
+        kernels.columns,
+        lambda x: x - np.add.reduceat(x, range(0, len(x), 16)).repeat(16, 0)[: len(x)],
+        ({"M": 40, "N": 72},),
+        index_bits=64,
+    ),
+    "in_tf32": Probe(kernels.in_tf32, lambda a, b: 1.5 * a @ b.T, _PRODUCT, dtype="f32"),
 }

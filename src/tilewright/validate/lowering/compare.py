@@ -21,7 +21,7 @@ from tilewright.validate.lowering.prints import Prints, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims
 from tilewright.validate.lowering.roles import Peers, RoleThreads, roles
 from tilewright.validate.lowering.segments import LoopSegment, StoredElements
-from tilewright.validate.lowering.threads import Path, Threads, is_gate
+from tilewright.validate.lowering.threads import Path, Program, Threads, is_gate
 from tilewright.validate.lowering.tiles import Tiles
 from tilewright.validate.lowering.values import without
 from tilewright.validate.undecided import Undecided
@@ -75,23 +75,23 @@ def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterat
 
 
 def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path) -> Iterator[Unlike]:
-    streams = frozenset(op.counter.data for op in operations(source) if isinstance(op, tile.Stream))
+    program = Program.of(source)
     gates = (op for op in operations(lowered) if isinstance(op, t.For) and is_gate(op))
-    if source.gate is None and any(op.counter.data not in streams for op in gates):
+    if source.gate is None and any(op.counter.data not in program.streams for op in gates):
         raise Undecided("a gate that the program has not")
     told: list[Expr] = []
-    found = list(_on_path(source, lowered, streams, facts, path, told))
+    found = list(_on_path(source, lowered, program, facts, path, told))
     if found and told:  # what was asked before a branch has told it may be known
-        found = list(_on_path(source, lowered, streams, facts.when(told), path, told))
+        found = list(_on_path(source, lowered, program, facts.when(told), path, told))
     yield from found
 
 
 def _on_path(
-    source: tile.Kernel, lowered: t.Kernel, streams: frozenset[str], facts: SymbolFacts, path: Path, told: list[Expr]
+    source: tile.Kernel, lowered: t.Kernel, program: Program, facts: SymbolFacts, path: Path, told: list[Expr]
 ) -> Iterator[Unlike]:
     """The same, and the conditions of the launch that branches have told."""
     if not any(roles(lowered)):
-        threads = Threads(lowered, streams, facts, path, lowered.threads.data)
+        threads = Threads(lowered, program, facts, path, lowered.threads.data)
         threads.block(lowered.body.block)
         told += threads.told
         yield from _against(source, lowered, [threads])
@@ -101,7 +101,7 @@ def _on_path(
         memory = SharedFills()
         every: list[RoleThreads] = []
         for role in roles(lowered):
-            threads = RoleThreads(lowered, role, streams, facts, path, memory, rank, peers)
+            threads = RoleThreads(lowered, role, program, facts, path, memory, rank, peers)
             threads.block(role.body.block)
             told += threads.told
             every.append(threads)
@@ -124,7 +124,16 @@ def _against(
     rank = first.rank if isinstance(first, RoleThreads) and first.adds else None
     found: list[Unlike] = []
     for rotated in (True, False) if any(part.single for part in first.parts) else (False,):
-        tiles = Tiles(source, first.facts, first.parts, first.integers, reals=reals, rotated=rotated, rank=rank)
+        tiles = Tiles(
+            source,
+            first.facts,
+            first.parts,
+            first.integers,
+            reals=reals,
+            rotated=rotated,
+            functions=first.program.functions,
+            rank=rank,
+        )
         tiles.handed = handed
         tiles.run()
         claims = Claims()

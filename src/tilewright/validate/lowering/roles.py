@@ -33,6 +33,7 @@ from tilewright.validate.lowering.segments import StoredElements
 from tilewright.validate.lowering.threads import (
     VISITS,
     Path,
+    Program,
     Threads,
     guard_of,
     kind_of,
@@ -74,7 +75,7 @@ class RoleThreads(Threads):
         self,
         kernel: t.Kernel,
         role: a.Role,
-        streams: frozenset[str],
+        program: Program,
         facts: SymbolFacts,
         path: Path,
         memory: SharedFills,
@@ -83,7 +84,7 @@ class RoleThreads(Threads):
         until: t.ClusterRead | None = None,
     ):
         """``until`` is an op at which the walk ends; ``peers`` is filled by all ranks of one path."""
-        super().__init__(kernel, streams, facts, path, role.threads.data)
+        super().__init__(kernel, program, facts, path, role.threads.data)
         self.memory, self.rank, self.peers, self.until = memory, rank, peers, until
         self.launched = facts
         self.adds = any(isinstance(op, t.ClusterRead) for op in operations(kernel))
@@ -390,7 +391,7 @@ class RoleThreads(Threads):
             memory, claims = SharedFills(), Claims()
             for role in roles(self.kernel):
                 own = RoleThreads(
-                    self.kernel, role, self.streams, self.launched, self.path, memory, rank, self.peers, op
+                    self.kernel, role, self.program, self.launched, self.path, memory, rank, self.peers, op
                 )
                 with suppress(_ReachedError):
                     own.block(role.body.block)

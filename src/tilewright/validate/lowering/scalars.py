@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,12 +16,15 @@ from tilewright.tile.scans import GROUPS
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import ElementFunctions, constant
 from tilewright.validate.lowering.integers import Bounds, Integers
-from tilewright.validate.lowering.prints import Prints, prints, term
+from tilewright.validate.lowering.prints import Prints, key, prints, term
+from tilewright.validate.lowering.states import StateFunction
 from tilewright.validate.lowering.values import GuardedTerms, chosen, combined, element_wise, product_added, weighed
 from tilewright.validate.undecided import Undecided
 
 SCANS = frozenset(fn.value for fn in GROUPS)
 """Functions of scans of which every grouping is the same term."""
+USERS = "fn"
+"""Of scans by a function of the user's."""
 SORTS = "sort"
 """Of steps of a network that sorts."""
 
@@ -65,9 +68,16 @@ class Body:
     """A map's body at all registers of all threads at once."""
 
     def __init__(
-        self, arithmetic: ElementFunctions, integers: Integers, resolved: Callable[[Bounds], Bounds], *, contracts: bool
+        self,
+        arithmetic: ElementFunctions,
+        integers: Integers,
+        resolved: Callable[[Bounds], Bounds],
+        functions: Sequence[StateFunction],
+        *,
+        contracts: bool,
     ):
-        self.arithmetic, self.integers, self.resolved = arithmetic, integers, resolved
+        """``functions`` are those of scans that are the user's."""
+        self.arithmetic, self.integers, self.resolved, self.functions = arithmetic, integers, resolved, functions
         self.contracts = contracts
         """Each fma is a step of a product of matrices."""
         self.function = ""
@@ -78,11 +88,27 @@ class Body:
         found = dict(given)
         combines = "" if op.combines is None else op.combines.data
         self.function = combines if combines in (*SCANS, SORTS) else ""
-        for inner in op.body.block.ops:
+        ops = tuple(op.body.block.ops)
+        for place, inner in enumerate(ops):
             if isinstance(inner, t.Yield):
                 return [self._result(_value(found[v]), v) for v in inner.values]
             found[inner.results[0]] = self._op(inner, [found[v] for v in inner.operands])
+            for function in self.functions if combines == USERS else ():
+                self._apply(function, ops[: place + 1][-len(function.ops) :], found)
         raise Undecided("a map without an end")
+
+    def _apply(self, function: StateFunction, ops: Sequence[Operation], found: dict[object, Scalar]) -> None:
+        """What ops make that are a function's on two states."""
+
+        def is_outside(value: SSAValue, name: str) -> bool:
+            held = found[value]
+            return isinstance(held, GuardedTerms) and bool((held.terms == key("symbol", name)).all())
+
+        applied = function.applied(ops, is_outside) if len(ops) == len(function.ops) else None
+        if applied is not None:
+            states = [_value(found[v]) for v in applied[0]]
+            for i, value in enumerate(applied[1]):
+                found[value] = element_wise(function.value(i), states)
 
     def _result(self, value: GuardedTerms, of: SSAValue) -> GuardedTerms:
         """A running state beyond the domain is the identity; in a network it is a number like others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, maximum, negate
 from tilewright.lang.fns import Numerics
+from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations, ops_in
@@ -25,6 +26,7 @@ from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, m
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import Body, Scalar
 from tilewright.validate.lowering.segments import LoopSegment, StoredElements
+from tilewright.validate.lowering.states import StateFunction
 from tilewright.validate.lowering.values import Atoms, GuardedTerms, chosen, same, weight, where, without
 from tilewright.validate.undecided import Undecided
 
@@ -95,13 +97,29 @@ class Path:
         return self.choose(condition, 2) == 0
 
 
+@dataclass(frozen=True)
+class Program:
+    """What is known of the other side: the counters of its streams, and functions of its scans that are the user's."""
+
+    streams: frozenset[str]
+    functions: tuple[StateFunction, ...]
+
+    @staticmethod
+    def of(source: tile.Kernel) -> Program:
+        """Of a kernel."""
+        scalars: dict[SSAValue, str] = {
+            a: n.data for n, a in zip(source.arg_names, source.body.block.args, strict=True)
+        }
+        scans = [op for op in operations(source) if isinstance(op, tile.Scan) and op.function is None]
+        streams = (op.counter.data for op in operations(source) if isinstance(op, tile.Stream))
+        return Program(frozenset(streams), tuple(StateFunction(op, scalars) for op in scans))
+
+
 class Threads:
     """One evaluation of a kernel's body: every thread's registers, along one path."""
 
-    def __init__(self, kernel: t.Kernel, streams: frozenset[str], facts: SymbolFacts, path: Path, count: int):
-        self.kernel, self.facts, self.path, self.count = kernel, facts, path, count
-        self.streams = streams
-        """The counters of the program's streams."""
+    def __init__(self, kernel: t.Kernel, program: Program, facts: SymbolFacts, path: Path, count: int):
+        self.kernel, self.program, self.facts, self.path, self.count = kernel, program, facts, path, count
         self.inner = False
         """Inside of a loop that is no part of a stream: the steps of a product of matrices by ordinary arithmetic."""
         self.arithmetic = ElementFunctions(reals=of_reals(kernel), accurate=kernel.numerics.data == Numerics.ACCURATE)
@@ -238,9 +256,9 @@ class Threads:
         """A part of a stream."""
         if op.step.expr.constant != 1:
             raise Undecided("a loop that does not go step by step", place_of(op))
-        if op.counter.data not in self.streams and is_gate(op):
+        if op.counter.data not in self.program.streams and is_gate(op):
             return self.block(op.body.block)
-        if op.counter.data not in self.streams:
+        if op.counter.data not in self.program.streams:
             return self.unrolled(op)
         steps = self._steps_of(op)
         part = LoopSegment(op.counter.data, self.integers(steps[0]), self.integers(steps[1]), steps)
@@ -446,7 +464,9 @@ class Threads:
             size = size_of(buffer)
             given[arg] = self.held[buffer].at(lambda x, at=at, size=size: _picked(x, at, size))
         live = self.resolved(self.integers.bounds(op.live.expr))
-        results = Body(self.arithmetic, self.integers, self.resolved, contracts=self.inner).run(op, given)
+        results = Body(self.arithmetic, self.integers, self.resolved, self.program.functions, contracts=self.inner).run(
+            op, given
+        )
         for buffer, value in zip(op.outputs, results, strict=True):
             self.write(buffer, _wide(value, count), live, first, count)
 

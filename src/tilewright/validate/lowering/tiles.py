@@ -22,6 +22,7 @@ from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import computed, constant_terms
 from tilewright.validate.lowering.segments import LoopSegment, StoredElements
 from tilewright.validate.lowering.sorting import Network
+from tilewright.validate.lowering.states import StateFunction
 from tilewright.validate.lowering.threads import loaded
 from tilewright.validate.lowering.values import GuardedTerms, weight
 from tilewright.validate.undecided import Undecided
@@ -39,16 +40,18 @@ class Tiles:
         *,
         reals: bool,
         rotated: bool,
+        functions: Sequence[StateFunction] = (),
         rank: int | None = None,
     ):
-        """``rank`` is the program's place along an axis over which programs add up parts."""
+        """``functions`` are those of scans that are the user's, ``rank`` is the program's place along an axis over
+        which programs add up parts."""
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
         self.integers, self.theirs = Integers({}), values
         self.integers.forms = values.forms
         self._of_part: Callable[[int], Tiles] = lambda part: Tiles(
-            kernel, facts, parts, values, reals=reals, rotated=rotated, rank=part
+            kernel, facts, parts, values, reals=reals, rotated=rotated, functions=functions, rank=part
         )
-        self.rank = rank
+        self.functions, self.rank = functions, rank
         if rank is not None:
             (axis,) = {op.axis.data for op in operations(kernel) if isinstance(op, tile.ProgramSum)}
             self.integers.bind(program_index(axis), self.integers(Const(rank)))
@@ -207,7 +210,7 @@ class Tiles:
     def scan(self, op: tile.Scan) -> None:
         """Running sums, products, maxima and minima: every element is that of those before it."""
         if op.function is None:
-            raise Undecided("a scan by a function of the user's", _where(op))
+            return self.words(op)
         kind, axis = tile_type(op.elements[0]), op.axis.data
         group = self.arithmetic.group(op.function.value, kind.element)
         images = self.weighed(group.into(self.held[op.elements[0]]), kind.axes_tuple, axis)
@@ -221,6 +224,26 @@ class Tiles:
             before = group.into(self.held[op.before[0]])
             running, total = running + np.expand_dims(before, axis), total + before
         self.held[op.running[0]], self.held[op.last[0]] = group.back(running), group.back(total)
+
+    def words(self, op: tile.Scan) -> None:
+        """Running states by a function of the user's. Where the domain may end in the tile, what is before each of its
+        elements is known, not the last state."""
+        function = next(f for f in self.functions if f.results == op.combining[1])
+        kind, axis = tile_type(op.elements[0]), op.axis.data
+        bounds = self.domain(kind.axes_tuple, [axis])
+        whole = bool(bounds.mask.all()) and not any((c > ALWAYS).any() for c in bounds.atoms.values())
+        if not whole and (op.reverse is not None or any(v.uses.get_length() for v in op.last)):
+            raise Undecided("all of a scan by a function of the user's whose domain may end in the tile", _where(op))
+        states = [np.broadcast_to(self.held[v], kind.shape) for v in op.elements]
+        states = [np.moveaxis(x, axis, 0) for x in (states if op.reverse is None else np.flip(states, axis + 1))]
+        if op.before:
+            begin = [np.broadcast_to(self.held[v], x.shape[1:]) for v, x in zip(op.before, states, strict=True)]
+            states = [np.concatenate([b[None], x]) for b, x in zip(begin, states, strict=True)]
+        running = function.back(function.running(function.into(states), 0))
+        for x, value, last in zip(running, op.running, op.last, strict=True):
+            self.held[last] = x[-1]
+            shown = x[:-1] if op.exclusive is not None else x[1:] if op.before else x
+            self.held[value] = np.moveaxis(shown if op.reverse is None else shown[::-1], 0, axis)
 
     def sort(self, op: tile.Sort) -> None:
         """Integers in order, by the network that ``sorting`` describes; beyond the domain is the greatest number."""
