@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.thread_program import Sizes
+from tilewright.contract.explore.threads import threads_of
 from tilewright.contract.fold import hulled
 from tilewright.contract.loops import otherwise_written
 from tilewright.contract.parametric import METHOD
@@ -19,10 +20,13 @@ from tilewright.contract.verification import Verification, proved, undecided
 from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Protocol
 
-REPLAY_STATES = 2_500
-REPLAY_RUNS = 120
-REPLAY_TOTAL = 60_000
-"""States and moves of all replays of one refutation."""
+REPLAY_STATES, REPLAY_WORK = 2_500, 45_000
+"""States of the first replay of a refutation, and these times the square of the threads."""
+REPLAY_RUNS = 80
+LATER_REPLAYS = 4
+"""How much less the replays of other instances are searched."""
+REPLAY_TOTAL = 18_000
+"""States and moves of all replays of one refutation: about a second."""
 
 FIXED_TOTAL = 4_000
 """Decision points of all searches at fixed trip counts."""
@@ -72,9 +76,10 @@ def _proved(protocol: Protocol, policy: Policy, found: Search) -> Verification:
 
 def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure) -> Verification:
     """A breach counts only if the explorer, which shares nothing with the proof, shows the harm."""
-    spent = 0
-    for sizes, words in _candidates(protocol, policy, failure):
-        finding, how, states = _replay(protocol, sizes, policy)
+    spent, most = 0, min(REPLAY_STATES, REPLAY_WORK // len(threads_of(protocol)) ** 2)
+    for place, (sizes, words) in enumerate(_candidates(protocol, policy, failure)):
+        share = LATER_REPLAYS if place else 1
+        finding, how, states = _replay(protocol, sizes, policy, max(most // share, 1), REPLAY_RUNS // share)
         spent += states
         if finding is not None:
             timeline = timeline_of(protocol, failure.breach, finding, words)
@@ -93,14 +98,17 @@ def _open(result: Search, failure: Failure, why: str) -> Verification:
     return undecided(unknown, result.states)
 
 
-def _replay(protocol: Protocol, sizes: Sizes, policy: Policy) -> tuple[Finding | None, str, int]:
-    outcome = exhaust(protocol, sizes, policy, REPLAY_STATES)
+def _replay(
+    protocol: Protocol, sizes: Sizes, policy: Policy, states: int, runs: int
+) -> tuple[Finding | None, str, int]:
+    """An instance of which so many states are searched, then so many schedules."""
+    outcome = exhaust(protocol, sizes, policy, states)
     if outcome.finding is not None:
         return outcome.finding, f"explorer, shortest of {outcome.states} states", outcome.states
     if outcome.complete:
         return None, "", outcome.states
-    runs = adversarial(protocol, sizes, policy, REPLAY_RUNS)
-    return runs.finding, "explorer, adversarial schedule", outcome.states + runs.states
+    found = adversarial(protocol, sizes, policy, runs)
+    return found.finding, "explorer, adversarial schedule", outcome.states + found.states
 
 
 def _candidates(

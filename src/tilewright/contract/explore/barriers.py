@@ -48,7 +48,9 @@ def signal(w: World, t: int, b: int, tx: int = 0, arrivals: int = 0) -> None:
     if abs(total) > _TX_LIMIT:
         raise Problem(Rule.BYTES, (t,), f"{total} bytes pending")
     if pending == 0 and total == 0:
-        w.bars[b] = bar._replace(pending=bar.initial, tx=0, parity=1 - bar.parity)
+        unheard = frozenset(cta for cta, wide in bar.heard if not wide and (cta, True) not in bar.heard)
+        none = frozenset[tuple[int, bool]]()
+        w.bars[b] = bar._replace(pending=bar.initial, tx=0, parity=1 - bar.parity, heard=none, unheard=unheard)
         grid.complete_phase(w, b)
     else:
         w.bars[b] = bar._replace(pending=pending, tx=total)

@@ -54,7 +54,18 @@ class ProtocolInstance:
         self.relaxed = frozenset(t for t in self.everyone if any(not x.acquire for x in waits[t]))
         """Threads with waits that acquire nothing."""
         crosses = self._crosses()
-        narrow = frozenset(t for t in self.everyone if crosses and any(x.scope is ops.Scope.CTA for x in waits[t]))
+        self.faint = frozenset(
+            s.op.bar.barrier
+            for role in protocol.roles
+            for s in steps(role.body)
+            if isinstance(s.op, ops.Arrive) and s.op.bar.cta is not None and s.op.scope is ops.Scope.CTA
+        )
+        """Barriers at which peers may arrive that hand on no memory, for the CTA's scope does not reach there."""
+        narrow = frozenset(
+            t
+            for t in self.everyone
+            if crosses and any(x.scope is ops.Scope.CTA or x.bar.barrier in self.faint for x in waits[t])
+        )
         self.heedless = self.relaxed | narrow
         """Threads with waits that don't acquire all that a barrier may hand on: the narrow ones nothing from peers."""
         self._bars: dict[tuple[int, int, int | None], int] = {}

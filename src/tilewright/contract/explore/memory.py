@@ -224,13 +224,17 @@ def _publish(g: ProtocolInstance, w: World, t: int) -> None:
     w.unseen = frozenset(seen)
 
 
-def acquire(g: ProtocolInstance, w: World, t: int, wide: bool = True) -> None:
-    """The thread acquires: what others released is over for it too, within its CTA unless ``wide``."""
+def acquire(g: ProtocolInstance, w: World, t: int, wide: bool = True, unheard: frozenset[int] = frozenset()) -> None:
+    """The thread acquires: what others released is over for it too, within its CTA unless ``wide``, but for what CTAs
+    ``unheard`` did."""
     if w.unseen:
-        cta = g.threads[t].cta
-        w.unseen = frozenset(
-            x for x in w.unseen if x[0] != t or (not wide and x[3] != LANDED and g.threads[x[3]].cta != cta)
-        )
+        own = g.threads[t].cta
+
+        def stays(by: int) -> bool:
+            cta = own if by == LANDED else g.threads[by].cta
+            return cta != own and (not wide or cta in unheard)
+
+        w.unseen = frozenset(x for x in w.unseen if x[0] != t or stays(x[3]))
 
 
 def _init_fenced(w: World, x: OpenAccess) -> bool:
