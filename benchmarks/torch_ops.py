@@ -488,7 +488,7 @@ def _forward_and_backward(run: Callable[..., Any], inputs: list[Any], weights: t
     """(results, gradients) of the weighted sum."""
     leaves = [t.detach().requires_grad_() for t in inputs]
     results = _outputs(run(*leaves))
-    weights = tuple(r.new_ones(r.shape) for r in results) if weights is None else weights
+    weights = tuple(map(torch.ones_like, results)) if weights is None else weights
     grads = torch.autograd.grad(_loss(results, weights), leaves)
     return tuple(r.detach() for r in results), grads
 

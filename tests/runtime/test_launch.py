@@ -214,6 +214,14 @@ def test_descriptors_are_encoded_once_an_address() -> None:
     assert fake.kinds().count("encode") == 2
 
 
+def test_a_descriptor_is_not_encoded_again_for_another_tensors_address() -> None:
+    p, fake = program(staged())
+    for address in (Y, Y + 128, Y + 256):
+        p.launch((FakeTensor(X, (6, 64)), FakeTensor(address, (6,), dtype="float32")))
+        assert fake.launches[-1].raw(0, 8) == X.to_bytes(8, "little")
+    assert fake.kinds().count("encode") == 1
+
+
 def test_descriptors_are_encoded_in_the_context_of_the_plan() -> None:
     """A thread that has not used CUDA yet has no current context: autograd's, for a gradient of no rows."""
     base = staged()

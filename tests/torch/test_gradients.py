@@ -89,9 +89,7 @@ def test_rms_norm(dtype: Any, weighted: bool) -> None:
     check(lambda x, w: ops.rms_norm(x, w, eps=1e-4), lambda x, w: F.rms_norm(x, (36,), w, 1e-4), x, w)
 
     def added(x: Any, residual: Any, w: Any) -> Any:
-        total = (x + residual).to(dtype).double()
-        total = x + residual + (total - x - residual).detach()  # rounded, with the gradient of a sum
-        return F.rms_norm(total, (36,), w, 1e-4), total
+        return F.rms_norm(x + residual, (36,), w, 1e-4), x + residual
 
     check(lambda x, r, w: ops.add_rms_norm(x, r, w, eps=1e-4), added, x, residual, w)
 
@@ -110,11 +108,22 @@ def test_layer_norm(dtype: Any, weighted: bool, biased: bool) -> None:
     check(ops.layer_norm, lambda x, w, b: F.layer_norm(x, (36,), w, b), x, w, b)
 
     def added(x: Any, residual: Any, w: Any, b: Any) -> Any:
-        total = (x + residual).to(dtype).double()
-        total = x + residual + (total - x - residual).detach()
-        return F.layer_norm(total, (36,), w, b), total
+        return F.layer_norm(x + residual, (36,), w, b), x + residual
 
     check(ops.add_layer_norm, added, x, residual, w, b)
+
+
+@pytest.mark.parametrize("simulate", [True, False])
+@pytest.mark.parametrize("name", ["add_rms_norm", "add_layer_norm"])
+def test_sums_are_normalised_before_they_are_rounded(name: str, simulate: bool) -> None:
+    """The error is that of one rounding to bf16, 1.7e-3 of the norm; of a rounded sum it is 2.3e-3."""
+    x, residual = normal(40, 256, dtype=BF16), normal(40, 256, dtype=BF16, seed=2)
+    with ops.simulated() if simulate else nullcontext():
+        y, total = getattr(ops, name)(x, residual)
+    wide = x.double() + residual.double()
+    exact = F.layer_norm(wide, (256,)) if "layer" in name else F.rms_norm(wide, (256,), eps=1e-6)
+    assert torch.equal(total, wide.to(BF16))
+    assert float((y.double() - exact).norm() / exact.norm()) < 1.9e-3
 
 
 def test_weights_of_another_dtype() -> None:

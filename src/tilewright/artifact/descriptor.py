@@ -33,3 +33,8 @@ class TensorMapRecipe:
     @property
     def rank(self) -> int:
         return len(self.dims)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """What its address, extents and strides are computed of."""
+        return frozenset[str]().union(*(e.symbols for e in (self.address, *self.dims, *self.strides_bytes)))

@@ -41,6 +41,8 @@ from tilewright.runtime.scalars import CallScalar
 
 _MAX_ADDRESSES = 256
 """Sets of addresses of which a plan remembers something: callers alternate between few buffers."""
+_MAX_MAPS = 1024
+"""Descriptors that a plan remembers, each by the addresses that it depends on: an encoding takes some 50 us."""
 
 _NOWHERE = 1 << 12
 """The address in the descriptor of a tensor without elements, which may lie at 0: no copy goes there."""
@@ -78,17 +80,22 @@ class LaunchPlan:
         self._scalars = tuple(s.name for s in scalars)
         self._lock = threading.Lock()  # one frame: a launch must read it before the next call rewrites it
         self._apart: set[tuple[int, ...]] = set()  # addresses at which no tensors share bytes
-        self._maps: dict[tuple[int, ...], tuple[bytes, ...]] = {}
+        self._maps: dict[tuple[int, ...], bytes] = {}  # by slot and the addresses that it depends on
         self._mapped: tuple[int, ...] | None = None  # what the descriptors in the frame were encoded for
         self._failures = failures
         self._kept = {report.workspace for report in variant.reports}
-        self._recipes = [(s.slot, s.recipe) for s in variant.steps if isinstance(s, EncodeTensorMap)]
         self._workspace, self._workspace_bytes = self._lay_out(variant.workspace)
-        names = {workspace_address(i) for i in range(len(self._workspace))}
-        self._maps_follow_workspace = any(not names.isdisjoint(r.address.symbols) for _, r in self._recipes)
+        blocks = tuple(map(workspace_address, range(len(self._workspace))))
+        self._addresses = (*(f"{name}.address" for name in self._tensors), *blocks)
+        self._recipes = [
+            (s.slot, s.recipe, tuple(i for i, name in enumerate(self._addresses) if name in s.recipe.symbols))
+            for s in variant.steps
+            if isinstance(s, EncodeTensorMap)
+        ]
+        self._maps_follow_workspace = any(not r.symbols.isdisjoint(blocks) for _, r, _ in self._recipes)
         values = sum(len(s.args) if isinstance(s, Launch) else 2 for s in variant.steps)
         self._frame = Frame(
-            1 + max((slot for slot, _ in self._recipes), default=-1),
+            1 + max((slot for slot, _, _ in self._recipes), default=-1),
             len(self._tensors),
             "".join(s.format for s in scalars),
             values,
@@ -144,26 +151,26 @@ class LaunchPlan:
 
     def _write_maps(self, addresses: tuple[int, ...], *blocks: int) -> None:
         """Descriptors for tensors and workspaces at these addresses."""
-        self._mapped = None
-        for (slot, _), encoded in zip(self._recipes, self._encode((*addresses, *blocks)), strict=True):
+        self._mapped, every = None, (*addresses, *blocks)
+        for slot, recipe, read in self._recipes:
+            key = (slot, *[every[i] for i in read])
+            encoded = self._maps.get(key)
+            if encoded is None:
+                encoded = self._encode(recipe, every)
+                if len(self._maps) >= _MAX_MAPS:
+                    self._maps.clear()
+                self._maps[key] = encoded
             self._frame.write_map(slot, encoded)
-        self._mapped = (*addresses, *blocks)
+        self._mapped = every
 
-    def _encode(self, addresses: tuple[int, ...]) -> tuple[bytes, ...]:
-        """The variant's descriptors for these addresses."""
-        found = self._maps.get(addresses)
-        if found is None:
-            names = (*(f"{n}.address" for n in self._tensors), *map(workspace_address, range(len(self._workspace))))
-            env = self._env | dict(zip(names, addresses, strict=False))
-            self._driver.push_context(self.context)  # a thread that has not used CUDA yet has none
-            try:
-                found = tuple(self._driver.encode_tensor_map(_fields(recipe, env)) for _, recipe in self._recipes)
-            finally:
-                self._driver.pop_context()
-            if len(self._maps) >= _MAX_ADDRESSES:
-                self._maps.clear()
-            self._maps[addresses] = found
-        return found
+    def _encode(self, recipe: TensorMapRecipe, addresses: tuple[int, ...]) -> bytes:
+        """A descriptor for these addresses."""
+        env = self._env | dict(zip(self._addresses, addresses, strict=False))
+        self._driver.push_context(self.context)  # a thread that has not used CUDA yet has none
+        try:
+            return self._driver.encode_tensor_map(_fields(recipe, env))
+        finally:
+            self._driver.pop_context()
 
     def _lay_out(self, sizes: tuple[Expr, ...]) -> tuple[tuple[int, ...], int]:
         """Offsets of the workspaces in one allocation, and its size."""

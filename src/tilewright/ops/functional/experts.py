@@ -165,9 +165,9 @@ def _backward(
     dpairs = flat.new_empty(plan.capacity, gate_up.shape[2])
     kernels.down_experts(blocks, flat, gate_up.transpose(1, 2), dpairs, bm=align)
     dx = unpack(plan, dpairs)
-    dgate_up, ddown = (
-        kernels.expert_weight_gradient(offsets, _in_blocks(y), _in_blocks(x)) for y, x in ((flat, packed), (dpacked, h))
-    )
+    dgate_up, ddown = gate_up.new_empty(gate_up.shape), down.new_empty(down.shape)
+    for y, x, dw in ((flat, packed, dgate_up), (dpacked, h, ddown)):
+        kernels.expert_weight_gradient(offsets, _in_blocks(y), _in_blocks(x), dw)
     dweights = torch.where(slots >= 0, by_row[slots.clamp(min=0).long()], 0.0) if by_row.numel() else weights * 0
     return dx, dweights, dgate_up, ddown
 

@@ -93,8 +93,13 @@ def _rms_fallback(x: Any, w: Any, eps: float, bm: Any, upto: Any) -> Any:
 
 
 def _add_rms_fallback(x: Any, residual: Any, w: Any, eps: float, bm: Any, upto: Any) -> Any:
-    total = (x + residual).to(x.dtype)
-    return _rms_fallback(total, w, eps, bm, upto), total
+    total = _sum(x, residual)
+    return _rms_fallback(total, w, eps, bm, upto).to(x.dtype), total.to(x.dtype)
+
+
+def _sum(x: Any, residual: Any) -> Any:
+    """Of 16-bit floats in float32, as kernels have it before it is rounded."""
+    return x + residual if x.dtype == torch.float64 else x.float() + residual.float()
 
 
 def _rms_backward_fallback(x: Any, w: Any, dy: Any, after: Any, eps: float, bm: Any, bn: Any) -> Any:
@@ -183,7 +188,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
 def add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
-    """(the RMS norm of x + residual, x + residual): the sum is rounded to the dtype of x, then normalised."""
+    """(the RMS norm of x + residual, x + residual): the kernel normalises the sum before it is rounded."""
     known = _add_rms_norm.known(x, residual, weight, eps)
     if known is not None:
         return known
@@ -241,8 +246,8 @@ def _layer_fallback(x: Any, w: Any, b: Any, eps: float, bm: Any, upto: Any) -> A
 
 
 def _add_layer_fallback(x: Any, residual: Any, w: Any, b: Any, eps: float, bm: Any, upto: Any) -> Any:
-    total = (x + residual).to(x.dtype)
-    return _layer_fallback(total, w, b, eps, bm, upto), total
+    total = _sum(x, residual)
+    return _layer_fallback(total, w, b, eps, bm, upto).to(x.dtype), total.to(x.dtype)
 
 
 def _layer_backward_fallback(x: Any, w: Any, dy: Any, after: Any, eps: float, bm: Any, upto: Any) -> Any:
@@ -328,7 +333,7 @@ def layer_norm(
 def add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    """(the layer norm of x + residual, x + residual): the sum is rounded to the dtype of x, then normalised."""
+    """(the layer norm of x + residual, x + residual): the kernel normalises the sum before it is rounded."""
     known = _add_layer_norm.known(x, residual, weight, bias, eps)
     if known is not None:
         return known

@@ -38,12 +38,11 @@ def add_rms_norm(
     bm=tw.auto,
     upto: int = 16384,
 ):
-    """total = x + residual, rounded to its dtype; y = the RMS norm of that."""
+    """total = x + residual; y = the RMS norm of the sum before it is rounded to its dtype."""
     m = tw.grid(x.shape[0], bm)
     n = tw.axis(x.shape[1], upto=upto)
-    rounded = (x[m, n].to(tw.f32) + residual[m, n].to(tw.f32)).to(total.dtype)
-    total[m, n] = rounded
-    row = rounded.to(tw.f32)
+    row = x[m, n].to(tw.f32) + residual[m, n].to(tw.f32)
+    total[m, n] = row
     scaled = row * tw.rsqrt((row * row).mean(1) + eps)[:, None]
     y[m, n] = scaled if w is None else scaled * w[n].to(tw.f32)
 
@@ -152,12 +151,11 @@ def add_layer_norm(
     bm=tw.auto,
     upto: int = 16384,
 ):
-    """total = x + residual, rounded to its dtype; y = the layer norm of that."""
+    """total = x + residual; y = the layer norm of the sum before it is rounded to its dtype."""
     m = tw.grid(x.shape[0], bm)
     n = tw.axis(x.shape[1], upto=upto)
-    rounded = (x[m, n].to(tw.f32) + residual[m, n].to(tw.f32)).to(total.dtype)
-    total[m, n] = rounded
-    row = rounded.to(tw.f32)
+    row = x[m, n].to(tw.f32) + residual[m, n].to(tw.f32)
+    total[m, n] = row
     centred = row - row.mean(1)[:, None]
     scaled = centred * tw.rsqrt((centred * centred).mean(1) + eps)[:, None]
     scaled = scaled if w is None else scaled * w[n].to(tw.f32)
