@@ -23,6 +23,7 @@ from tilewright.validate.polynomials import Poly
 from tilewright.validate.ptx_program import PtxProgram
 from tilewright.validate.regions import ElementAccess, Event, LoopBody, Operand, VectorAccess
 from tilewright.validate.values import Choice, Value
+from tilewright.validate.warps import Warps
 
 MOST_LOOKS = 4
 """Times that two stored values are compared, each without cases that were found to be none; and cases of a place, one
@@ -69,6 +70,7 @@ class Matcher:
         self.values, self.cases, self.terms = plan.values, plan.cases, plan.terms
         self.alignment = alignment
         self.provers, self.prover = provers, provers[plan.region.name]
+        self.warps = Warps(plan.values)
         self.differences: list[Difference] = []
         self.partners: dict[int, Event] = {}  # by id of a PTX event
         self.sources: dict[int, Event] = {}  # by id of a load of the PTX: one of the IR's loads of the same place
@@ -174,6 +176,10 @@ class Matcher:
         self._loads(ir, ptx, care)
         self._bounds(ptx, care)
         self._vectors(ptx, care)
+        for holds, where in ptx.whole.items():
+            runs = self.cases.both(holds, care)
+            if not self.same(runs, self.warps.of_first_lanes(runs), self.cases.true):
+                self.differ(where, ir.where, "lanes of one warp, of which not all run the instruction")
         for event in ptx.events:
             unproved = self.prover.unproved(event.needs, self.cases.both(event.condition, care), care)
             if unproved:

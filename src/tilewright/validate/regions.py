@@ -82,7 +82,8 @@ class LoopBody:
 
     ``entry``: where, in the region around it, its first iteration runs; ``around``: where that is asked. ``again``:
     where, in an iteration, another one follows. ``carried``: by name, for values that have no closed form.
-    ``bounds``: instructions that read integers which the IR names.
+    ``bounds``: instructions that read integers which the IR names. ``whole``: where instructions run that all lanes of
+    a warp run together, and which is the first.
     """
 
     name: str
@@ -98,3 +99,4 @@ class LoopBody:
     top_tested: bool = False
     around: Condition = 0
     threads: int = 0
+    whole: dict[Condition, str] = field(default_factory=dict["Condition", str])

@@ -18,6 +18,8 @@ def _shfl(machine: Instructions, i: Instruction) -> None:
     target, source, b, c, mask = i.operands
     word = machine.get(source, 32)
     args = tuple(machine.get(o, 32) for o in (b, c, mask))
+    if machine.values.number(args[2]) != -1:
+        raise Undecided("a shuffle of some lanes", f"line {i.line}")
     known = machine.values.shuffled(i.modifiers[1], word, *args)
     if known is not None:
         machine.result(target.first if isinstance(target, Pair) else target, known)
