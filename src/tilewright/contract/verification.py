@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from tilewright.base import verdict
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.contract.parametric import METHOD, GraphProof
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
@@ -35,7 +35,7 @@ class Certificate:
     assumptions: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
 
-    @once
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the protocol's text."""
         return hashlib.sha256(to_text(self.protocol).encode()).hexdigest()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Set
 from dataclasses import dataclass
 
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.protocol.model import Role, Step
 
 
@@ -73,7 +73,7 @@ class ProductGraph:
     ends: tuple[int, ...]
     loops: tuple[ProductLoop, ...]
 
-    @once
+    @cached_property
     def leaving(self) -> tuple[tuple[Edge, ...], ...]:
         """The edges from each block."""
         return tuple(tuple(f for f in self.edges if f.source == s.index) for s in self.blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import BarrierScope, Sync
@@ -23,12 +23,12 @@ class ThreadBarrier:
     """Per class and block: uses it has begun before the block, compared with the first class."""
     _beside: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict[Ref, tuple[Ref, ...]])
 
-    @once
+    @cached_property
     def _number(self) -> dict[Ref, int]:
         """Of each op, the number of those before it of its class in its block."""
         return {r: n for by_block in self.ops.values() for refs in by_block.values() for n, r in enumerate(refs)}
 
-    @once
+    @cached_property
     def waiting(self) -> frozenset[int]:
         """Classes all of whose ops return only when the use is complete."""
         return frozenset(
