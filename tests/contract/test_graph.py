@@ -191,7 +191,8 @@ def test_no_synchronising_op_can_be_dropped(name: str) -> None:
     protocol = SMALL[name]
     for spot, step in spots(protocol):
         if ops.only_orders(step.op) and type(step.op) not in UNNEEDED.get(name, ()):
-            assert not proved(replaced(protocol, spot)), step
+            unfenced = isinstance(step.op, ops.FenceMbarrierInit) and protocol.cluster == 1  # MBR022 warns
+            assert proved(replaced(protocol, spot)) == unfenced, step
 
 
 def late(protocol: Protocol, kind: type[object], role: str) -> Protocol:

@@ -17,8 +17,8 @@ def test_values_of_symbols_are_counted(symbols: int, answer: type, monkeypatch: 
         asked.append(len(protocol.symbols))
         return "a symbol is left" if protocol.symbols else ""
 
-    def judged(reason: str) -> Proved | Unknown:
-        return Unknown("event graph", reason) if reason else Proved(())
+    def judged(reason: str) -> proof.GraphProof | Unknown:
+        return Unknown("event graph", reason) if reason else proof.GraphProof()
 
     monkeypatch.setattr(proof, "graph_of", graph_of)
     monkeypatch.setattr(proof, "_open", judged)

@@ -84,7 +84,7 @@ def test_stores_through_copies_alone_ask_for_whole_units() -> None:
 def test_a_program_stored_by_both_is_refuted() -> None:
     found = lowered(p.nt)
     for op in [o for o in found.scheduled.kernel.walk() if isinstance(o, t.Programs)]:
-        op.attributes.pop("turn", None)
+        op.attributes.pop("interleave", None)
     assert not isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
 
 

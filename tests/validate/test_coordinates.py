@@ -192,5 +192,5 @@ def of_odd_rows(x: tw.Tensor["M", "N"], y: tw.Tensor["N"]):
 
 
 @pytest.mark.parametrize("kernel", [where_a_scalar_asks, of_odd_rows], ids=lambda k: k.__name__)
-def test_at_most_one_turn_by_what_a_launch_gives(kernel: tw.Kernel) -> None:
+def test_at_most_one_iteration_by_what_a_launch_gives(kernel: tw.Kernel) -> None:
     assert undecided(kernel) == []

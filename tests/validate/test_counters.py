@@ -206,7 +206,7 @@ def test_an_artifact_whose_threads_take_turns_asks_for_theirs() -> None:
     request = replace(p.request(p.nt), schedule=tw.Schedule(mode="pingpong"))
     made = build(plan(request))
     kernels = {image.symbol: transport_kernel(image.transport_ir) for image in made.kernels}
-    (walks,) = ({op.turns[1] for op in k.walk() if isinstance(op, t.Programs)} for k in kernels.values())
+    (walks,) = ({op.interleaving[1] for op in k.walk() if isinstance(op, t.Programs)} for k in kernels.values())
     assert 2 in walks
     assert recipe_faults(made, kernels) == ()
 

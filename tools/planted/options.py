@@ -173,7 +173,7 @@ _CLASS = (
         "last turn uncounted",
         "counters of threads that take turns are bounded by the programs of a CTA",
         "compiler/counter_bounds",
-        " + max(op.turns[1] for op in walks) - 1",
+        " + max(op.interleaving[1] for op in walks) - 1",
         "",
         "pingpong",
     ),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Const
 from tilewright.codegen import debug
 from tilewright.codegen.asynchronous_prelude import TENSOR_MAP, wgmma

@@ -291,7 +291,7 @@ class Emitter(ElementWriter):
     def program_loop(self, op: t.Programs, total: str) -> str:
         """The head of the loop over a CTA's programs; empty where each has one."""
         clusters = op.cluster_shape[0] * op.cluster_shape[1]
-        first, step = op.turns
+        first, step = op.interleaving
         start = "(int)blockIdx.x" + (f" / {clusters}" if clusters > 1 else "")
         stride = "(int)gridDim.x" + (f" / {clusters}" if clusters > 1 else "")
         if not op.persistent.data:
@@ -320,7 +320,7 @@ class Emitter(ElementWriter):
         begin, end, step = (self.c(a.expr) for a in (op.begin, op.end, op.step))
         name = identifier(counter)
         self.comment(op)
-        if op.at_most_one_turn:
+        if op.at_most_one_iteration:
             first = op.begin.expr.constant
             with self.braces(f"if ({begin} < {end})"), self.binding({counter: (first, first)}):
                 self.line(f"const int {name} = {begin};")

@@ -110,7 +110,7 @@ class _Planned(FlowBuilder):
         body = self.block(op.body.block)
         begin, end, step = (e.expr.constant for e in (op.begin, op.end, op.step))
         if begin is None or end is None or step is None:
-            repeated = body if op.at_most_one_turn else self.repeated(body, surely=begin is not None)
+            repeated = body if op.at_most_one_iteration else self.repeated(body, surely=begin is not None)
             return self.choice((repeated, SyncRegion()))
         iterations = -(-(end - begin) // step)
         return SyncRegion() if iterations <= 0 else body if iterations == 1 else self.repeated(body)

@@ -34,7 +34,7 @@ def _counts(planned: PlannedKernel, ctas: int, dims: frozenset[str]) -> Iterator
     more, for all of them count to the end of the last turn."""
     limits, total = Limits(dims), programs_of(planned.transport)
     walks = [op for op in planned.transport.walk() if isinstance(op, transport.Programs)]
-    walked = ceildiv(total, ctas) + max(op.turns[1] for op in walks) - 1
+    walked = ceildiv(total, ctas) + max(op.interleaving[1] for op in walks) - 1
     if any(op.drawn is not None for op in walks):  # one CTA may draw them all, of whose steps it keeps a remainder
         walked = Const(1)
     for axis, extent in enumerate(planned.tile.grid):

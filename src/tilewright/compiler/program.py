@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from typing import NoReturn
 
 from xdsl.dialects.builtin import StringAttr
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, conjuncts
 from tilewright.compiler.alternatives import plain_schedules, product_schedules
 from tilewright.compiler.collapse import Collapse, collapse

@@ -11,12 +11,12 @@ from tilewright.contract.explore.thread_program import Sizes
 from tilewright.contract.explore.threads import threads_of
 from tilewright.contract.fold import hulled
 from tilewright.contract.loops import otherwise_written
-from tilewright.contract.parametric import METHOD
+from tilewright.contract.parametric import GraphProof
 from tilewright.contract.rules import Policy
 from tilewright.contract.runs.search import Failure, Search, machine, search
 from tilewright.contract.runs.state import TripDecision
 from tilewright.contract.show import diagnostic_of, timeline_of, warning_of
-from tilewright.contract.verification import Verification, proved, undecided
+from tilewright.contract.verification import Verification, proved, proved_by_graph, undecided
 from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Protocol
 
@@ -42,14 +42,15 @@ def search_canonical_runs(
     protocol: Protocol,
     form: Protocol,
     policy: Policy,
-    by_event_graph: Callable[[Protocol], Proved | Unknown],
+    by_event_graph: Callable[[Protocol], GraphProof | Unknown],
     *,
     replay: bool,
 ) -> Verification:
     """``check.verify`` of a protocol whose ``form`` the event graph does not prove."""
     for other in otherwise_written(form):
-        if isinstance(by_event_graph(replace(hulled(other), name="")), Proved):
-            return proved(protocol, policy, METHOD)
+        answer = by_event_graph(replace(hulled(other), name=""))
+        if isinstance(answer, Proved):
+            return proved_by_graph(protocol, policy, answer)
         found = search(machine(apart(other), policy), MOST_STATES_OTHERWISE)
         if found.failure is None and not found.reason:
             return _proved(protocol, policy, found)

@@ -8,10 +8,10 @@ from functools import lru_cache
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.fold import drop_partial_private, folded, hulled
 from tilewright.contract.forms import declared
-from tilewright.contract.parametric import METHOD, prove
+from tilewright.contract.parametric import GraphProof, prove
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.timeline import Timeline
-from tilewright.contract.verification import Certificate, Verification, proved
+from tilewright.contract.verification import Certificate, Verification, proved_by_graph
 from tilewright.diag import Diagnostic
 from tilewright.protocol import expand
 from tilewright.protocol.model import Protocol
@@ -34,15 +34,16 @@ def verify(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool =
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)
-    if isinstance(_by_event_graph(replace(hulled(form_of_proof), name="")), Proved):
-        return proved(protocol, policy, METHOD)
+    answer = _by_event_graph(replace(hulled(form_of_proof), name=""))
+    if isinstance(answer, Proved):
+        return proved_by_graph(protocol, policy, answer)
     from tilewright.contract.canonical_search import search_canonical_runs  # noqa: PLC0415 - most protocols need no search
 
     return search_canonical_runs(protocol, form_of_proof, policy, _by_event_graph, replay=replay)
 
 
 @lru_cache(maxsize=128)  # kernels that differ in what no protocol tells, such as types, are one question
-def _by_event_graph(protocol: Protocol) -> Proved | Unknown:
+def _by_event_graph(protocol: Protocol) -> GraphProof | Unknown:
     return prove(protocol)
 
 

@@ -6,13 +6,14 @@ import hashlib
 from dataclasses import dataclass
 
 from tilewright.base import verdict
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.base.verdict import Proof, Proved, Unknown
+from tilewright.contract.parametric import METHOD, GraphProof
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
 from tilewright.contract.timeline import Timeline
-from tilewright.diag import Diagnostic
-from tilewright.protocol import to_text
-from tilewright.protocol.model import Protocol
+from tilewright.diag import Diagnostic, Severity
+from tilewright.protocol import ops, to_text
+from tilewright.protocol.model import Protocol, steps
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Certificate:
     assumptions: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
 
-    @once
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the protocol's text."""
         return hashlib.sha256(to_text(self.protocol).encode()).hexdigest()
@@ -62,6 +63,30 @@ def proved(
     certificate = Certificate(protocol, policy, obligations, ASSUMPTIONS, told)
     discharged = Proved(tuple(verdict.Discharged(o.name, o.method) for o in obligations))
     return Verification(discharged, certificate, warnings, states)
+
+
+def proved_by_graph(protocol: Protocol, policy: Policy, proof: GraphProof) -> Verification:
+    """Every rule is kept, as the event graph shows; with a warning for each initialisation without a fence."""
+    rule = Rule.INIT_FENCE
+    inits = {
+        step.op.barrier: step
+        for role in protocol.roles
+        for step in steps(role.body)
+        if isinstance(step.op, ops.MbarrierInit) and step.op.barrier in proof.unfenced
+    }
+    warnings = tuple(
+        Diagnostic(
+            rule.code,
+            where=inits[name].where,
+            found=f"no init fence between the init of {name} and use",
+            required=rule.text,
+            source=rule.source,
+            help=rule.help,
+            severity=Severity.WARNING,
+        )
+        for name in sorted(proof.unfenced)
+    )
+    return proved(protocol, policy, METHOD, warnings)
 
 
 def undecided(unknown: Unknown, states: int) -> Verification:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr, parse
 from tilewright.diag.catalogue import CATALOGUE
 

@@ -11,10 +11,11 @@ import inspect
 import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from types import FunctionType
 from typing import Any
 
+from tilewright.base.cached import cached_property
 from tilewright.base.dtypes import STORED, DType, dtype_named
 from tilewright.base.expr import solved_for
 from tilewright.diag import fail

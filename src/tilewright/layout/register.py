@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr, Interval, Sym, all_of, expr, simplify
 from tilewright.diag import fail
 from tilewright.layout import gf2_vectors

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr, Interval, all_of, expr, simplify
 from tilewright.hw.banks import BANK_BYTES, LINE_BYTES
 from tilewright.hw.spaces import ThreadGroup

@@ -6,7 +6,7 @@ Loops are matched by their ends, guards split what they tell apart, short loops 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 
@@ -89,7 +89,8 @@ class _Builder:
 
     def chain(self, programs: Sequence[tuple[Node, ...]], context: Context, path: tuple[str, ...]) -> tuple[int, int]:
         items, groups = stretched(self.named_alike([list(self.resolved(p, context)) for p in programs]))
-        items = [self.with_skipped(x, items) for x in items]
+        loops = {_key(n): n for x in items for n in x if isinstance(n, Loop)}
+        items = [_with_skipped(x, loops) for x in items]
         longest = max(items, key=lambda x: sum(isinstance(n, Loop) for n in x))
         keys = _merged([_keys(longest), *map(_keys, items)])
         rendezvous = _rendezvous_between(longest, keys)
@@ -195,20 +196,6 @@ class _Builder:
         self.blocks[before] = replace(block, code=codes)
         return code[first:]
 
-    def with_skipped(self, items: list[Step | Loop], everyone: list[list[Step | Loop]]) -> list[Step | Loop]:
-        """A role that leaves a loop to others and advances its counter by the loop's count walks it without ops."""
-        mine = {_key(n) for n in items if isinstance(n, Loop)}
-        others = {_key(n): n for x in everyone for n in x if isinstance(n, Loop)}
-        out: list[Step | Loop] = []
-        for n in items:
-            by = n.op.by if isinstance(n, Step) and isinstance(n.op, ops.Advance) else None
-            loop = None if by is None or by.text in mine else others.get(by.text)
-            if loop is None or not isinstance(n, Step) or not isinstance(n.op, ops.Advance):
-                out.append(n)
-                continue
-            out.append(Loop(loop.counter, Const(0), loop.end, 1, (replace(n, op=ops.Advance(n.op.counter)),)))
-        return out
-
     def placed(self, role: Role, items: list[Step | Loop], keys: list[str], rendezvous: list[int]) -> _Gaps:
         """The role's loops matched with the body's, its other steps in the gaps between them. A role without loops
         works behind them, except for what all threads must meet for before: ``rendezvous`` in each gap."""
@@ -254,6 +241,21 @@ class _Builder:
                     else:
                         for i in range(begin, end, node.step):
                             yield from self.resolved(substituted(node.body, node.counter, i), context)
+
+
+def _with_skipped(items: list[Step | Loop], loops: Mapping[str, Loop]) -> list[Step | Loop]:
+    """A role that leaves one of the ``loops`` to others and advances its counter by the loop's count walks it without
+    ops."""
+    mine = {_key(n) for n in items if isinstance(n, Loop)}
+    out: list[Step | Loop] = []
+    for n in items:
+        by = n.op.by if isinstance(n, Step) and isinstance(n.op, ops.Advance) else None
+        loop = None if by is None or by.text in mine else loops.get(by.text)
+        if loop is None or not isinstance(n, Step) or not isinstance(n.op, ops.Advance):
+            out.append(n)
+            continue
+        out.append(Loop(loop.counter, Const(0), loop.end, 1, (replace(n, op=ops.Advance(n.op.counter)),)))
+    return out
 
 
 def _is_rendezvous(step: Step) -> bool:

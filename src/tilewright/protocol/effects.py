@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.protocol.operands import FenceSpace, Region, Scope, Sem, Slot, Word
 
 
@@ -177,22 +177,22 @@ class Access:
     name: str = field(default="a generic access", compare=False)
     bytes: int | None = field(default=None, compare=False)
 
-    @once
+    @cached_property
     def writes(self) -> bool:
         """Whether the bytes change."""
         return self.mode is not Mode.READ
 
-    @once
+    @cached_property
     def queue(self) -> Queue | None:
         """The queue whose groups tell when the access is over."""
         return self.until if isinstance(self.until, Queue) else None
 
-    @once
+    @cached_property
     def generic(self) -> bool:
         """Whether threads access the bytes themselves, through the generic proxy: the access is over with the op."""
         return self.until is None and self.proxy is Proxy.GENERIC
 
-    @once
+    @cached_property
     def frees(self) -> bool:
         """Whether it is the end of the bytes' life."""
         return self.until is None and self.proxy is Proxy.TENSOR
@@ -306,12 +306,12 @@ class Strong:
     scope: Scope
     ticket: str = ""
 
-    @once
+    @cached_property
     def reads(self) -> bool:
         """Whether what it reads may be acquired: red and st return nothing (PTX ISA 9.1, 8.8)."""
         return self.does is Counting.AT_LEAST or self.ticket != ""
 
-    @once
+    @cached_property
     def writes(self) -> bool:
         """Whether the word changes."""
         return self.does is not Counting.AT_LEAST

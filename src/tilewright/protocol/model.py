@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
 from tilewright.protocol.ops import AtomAdd, Op
@@ -193,7 +193,7 @@ class Protocol:
         """CTAs that the protocol speaks of: those of its cluster, or of its grid."""
         return max(self.cluster, self.grid)
 
-    @once
+    @cached_property
     def tickets(self) -> frozenset[str]:
         """Buffers that hold tickets, which conditions may name."""
         drawn = (s.op for role in self.roles for s in steps(role.body))

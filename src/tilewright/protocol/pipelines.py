@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.protocol import ops
 from tilewright.protocol.edit import rewritten
 from tilewright.protocol.model import MbarrierArray, Pipeline, Protocol, Step
@@ -45,17 +45,17 @@ class Pipelines:
 
     protocol: Protocol
 
-    @once
+    @cached_property
     def named(self) -> Mapping[str, Pipeline]:
         """By their own names."""
         return {p.name: p for p in self.protocol.pipelines}
 
-    @once
+    @cached_property
     def of_barrier(self) -> Mapping[str, Pipeline]:
         """By the names of their barrier arrays."""
         return {name: p for p in self.protocol.pipelines for name in (p.full_name, p.empty_name)}
 
-    @once
+    @cached_property
     def of_buffer(self) -> Mapping[str, Pipeline]:
         """By the names of their buffers."""
         return {name: p for p in self.protocol.pipelines for name in p.data}

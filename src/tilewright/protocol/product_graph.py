@@ -14,10 +14,10 @@ blocks is a label, not a schedule: roles may be any distance apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Set
 from dataclasses import dataclass
 
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.protocol.model import Role, Step
 
 
@@ -73,7 +73,7 @@ class ProductGraph:
     ends: tuple[int, ...]
     loops: tuple[ProductLoop, ...]
 
-    @once
+    @cached_property
     def leaving(self) -> tuple[tuple[Edge, ...], ...]:
         """The edges from each block."""
         return tuple(tuple(f for f in self.edges if f.source == s.index) for s in self.blocks)
@@ -108,19 +108,35 @@ def _reachable(product: ProductGraph, since: Iterable[int], closed: frozenset[in
     return [product.blocks[s] for s in seen]
 
 
-def numbered(product: ProductGraph, iv: frozenset[int], uses: dict[int, int], start: int) -> dict[int, int] | None:
+def behind_all(product: ProductGraph, blocks: Set[int]) -> frozenset[int]:
+    """The blocks from which none of ``blocks`` is reached."""
+    return frozenset(
+        s.index
+        for s in product.blocks
+        if blocks.isdisjoint(x.index for x in _reachable(product, [s.index], frozenset()))
+    )
+
+
+def numbered(
+    product: ProductGraph, iv: frozenset[int], uses: dict[int, int], start: int, behind: Container[int] = ()
+) -> dict[int, int] | None:
     """Per block: uses made before it, minus iterations of the iv; None if that depends on the way. The value at the end
-    after block ``e`` is under ``-1 - e``."""
+    after block ``e`` is under ``-1 - e``. Blocks ``behind`` all uses, from which no other block is reached, have no
+    value where it depends on the way."""
     lead = dict.fromkeys(product.starts, start)
     pending = list(product.starts)
+    unknown = set[int]()
     while pending:
         at = pending.pop()
         made = lead[at] + uses.get(at, 0)
         for f in product.leaving[at]:
-            value = made - len(iv.intersection(f.advances))
-            if f.target not in lead:
-                lead[f.target] = value
+            value, new = made - len(iv.intersection(f.advances)), f.target not in lead
+            if lead.setdefault(f.target, value) != value or at in unknown:
+                if f.target not in behind:
+                    return None
+                new = f.target not in unknown
+                unknown.add(f.target)
+            if new:
                 pending.append(f.target)
-            elif lead[f.target] != value:
-                return None
-    return lead | {-1 - e: lead[e] + uses.get(e, 0) for e in product.ends if e in lead}
+    known = {s: x for s, x in lead.items() if s not in unknown}
+    return known | {-1 - e: known[e] + uses.get(e, 0) for e in product.ends if e in known}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NoReturn
 
+from tilewright.base.cached import cached_property
 from tilewright.diag import Location, fail
 from tilewright.ptx.syntax import Entry, Guard, Identifier, Instruction
 

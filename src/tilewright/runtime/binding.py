@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorArgument
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Assignment, Const, Expr, ExprError, solved_for, symbol_plus
 from tilewright.diag import fail
 from tilewright.runtime.arguments import TensorDescription

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Const, Expr
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.register import LANES, RegisterLayout, Repeat

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from xdsl.ir import SSAValue
 
+from tilewright.base.cached import cached_property
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import ExprError, solved_for, symbol_plus
 from tilewright.simulate.elementwise import cast

@@ -207,7 +207,7 @@ class Walk:
             rounds = [every[begin : begin + stride] for begin in range(0, len(every), stride)]
             rounds[1::2] = [dealt[::-1] for dealt in rounds[1::2]]
             mine = [dealt[cluster.index] for dealt in rounds if cluster.index < len(dealt)]
-        first, step = op.turns
+        first, step = op.interleaving
         return iter(mine[first::step])
 
     def _drawn(self, every: list[tuple[int, ...]], name: str) -> Iterator[tuple[int, ...]]:

@@ -183,8 +183,8 @@ class _Collector:
         self.around: _Around = _Around(kernel.threads.data)
         self.pending: _Parts | _Boxes | None = None
         """What was found last, as long as it may go on."""
-        self.first_turn: list[AccessMap] = []
-        """What the first of several roles that take turns does in a program."""
+        self.first_interleaved: list[AccessMap] = []
+        """What the first of several roles with interleaved programs does in one."""
 
     def all(self) -> tuple[AccessMap, ...]:
         """All accesses of the kernel, in program order."""
@@ -227,7 +227,7 @@ class _Collector:
         self.around = replace(self.around, scope=(*self.around.scope, loaded))
 
     def programs(self, op: Programs) -> None:
-        """Each program is one role's of those that take turns: where all do the same, it stands once."""
+        """Each program is one role's of those with interleaved programs: where all do the same, it stands once."""
         self._settle()
         before = len(self.found)
         names = (n.data for n in op.names)
@@ -235,12 +235,12 @@ class _Collector:
         inside = [LoopIndex(n, IndexRole.PROGRAM, Const(0), e) for n, e in zip(names, extents, strict=True)]
         self._within(op.body.block, scope=inside)
         self._settle()
-        if op.turns[1] == 1:
+        if op.interleaving[1] == 1:
             return
         own = [replace(access, op="") for access in self.found[before:]]
-        if op.turns[0] == 0:
-            self.first_turn = own
-        elif own == self.first_turn:
+        if op.interleaving[0] == 0:
+            self.first_interleaved = own
+        elif own == self.first_interleaved:
             del self.found[before:]
 
     def loop(self, op: For) -> None:

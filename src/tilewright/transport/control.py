@@ -157,8 +157,8 @@ class Programs(TransportOp):
     has in all is nearly equal.
 
     With ``cluster`` (x, y) blocks of x by y programs along the last two names are dealt to clusters instead, and the
-    CTA of rank r takes the one in row r // y, column r % y; the extents are multiples. With ``turn`` (i, n) the
-    executing threads take only the CTA's i-th program and every n-th after it.
+    CTA of rank r takes the one in row r // y, column r % y; the extents are multiples. With
+    ``interleave`` (i, n) the executing threads take only the CTA's i-th program and every n-th after it.
 
     With ``drawn`` only the first program is that of the CTA's number: which one comes next is the integer of that name,
     which the body binds, and from the number of programs on there is none.
@@ -170,7 +170,7 @@ class Programs(TransportOp):
     persistent = attr_def(IntAttr)
     group = opt_attr_def(IntAttr)
     cluster = opt_attr_def(ArrayAttr[IntAttr])
-    turn = opt_attr_def(ArrayAttr[IntAttr])
+    interleave = opt_attr_def(ArrayAttr[IntAttr])
     descending = opt_attr_def(StringAttr)
     ascending = opt_attr_def(StringAttr)
     drawn = opt_attr_def(StringAttr)
@@ -186,7 +186,7 @@ class Programs(TransportOp):
         group: int | None = None,
         *,
         cluster: tuple[int, int] | None = None,
-        turn: tuple[int, int] | None = None,
+        interleave: tuple[int, int] | None = None,
         descending: str | None = None,
         ascending: str | None = None,
         drawn: str | None = None,
@@ -198,7 +198,7 @@ class Programs(TransportOp):
                 "persistent": IntAttr(int(persistent)),
                 "group": None if group is None else IntAttr(group),
                 "cluster": None if cluster is None else ArrayAttr([IntAttr(n) for n in cluster]),
-                "turn": None if turn is None else ArrayAttr([IntAttr(n) for n in turn]),
+                "interleave": None if interleave is None else ArrayAttr([IntAttr(n) for n in interleave]),
                 "descending": None if descending is None else StringAttr(descending),
                 "ascending": None if ascending is None else StringAttr(ascending),
                 "drawn": None if drawn is None else StringAttr(drawn),
@@ -215,9 +215,9 @@ class Programs(TransportOp):
             raise VerifyException("clusters lie along the last two of at least two names")
         if self.level is not None:
             self._verify_level(self.level)
-        place, count = self.turns
+        place, count = self.interleaving
         if not 0 <= place < count or (count > 1 and not self.persistent.data):
-            raise VerifyException(f"turn {place} of {count}: turns are taken at persistent programs")
+            raise VerifyException(f"programs {place} of every {count}: only those of persistent CTAs are interleaved")
         if self.drawn is not None and (not self.persistent.data or count > 1 or self.cluster is not None):
             raise VerifyException("single CTAs draw programs, persistent ones, for all of their threads")
 
@@ -233,11 +233,11 @@ class Programs(TransportOp):
         return None if name is None else names.index(name) if name in names else -1
 
     @property
-    def turns(self) -> tuple[int, int]:
+    def interleaving(self) -> tuple[int, int]:
         """The first of a CTA's programs that the executing threads take, and the distance to the next."""
-        if self.turn is None:
+        if self.interleave is None:
             return 0, 1
-        place, count = (n.data for n in self.turn)
+        place, count = (n.data for n in self.interleave)
         return place, count
 
     @property
@@ -309,8 +309,8 @@ class For(TransportOp):
         )
 
     @property
-    def at_most_one_turn(self) -> bool:
-        """Whether its bounds say, whatever the arguments, that there is no second turn."""
+    def at_most_one_iteration(self) -> bool:
+        """Whether its bounds say, whatever the arguments, that there is no second iteration."""
         begin, step, most = self.begin.expr.constant, self.step.expr.constant, interval(self.end.expr, {})[1]
         return begin is not None and step is not None and most is not None and most <= begin + step
 

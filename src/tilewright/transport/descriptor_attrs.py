@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 from typing import TypeVar
 
 from xdsl.ir import Data, Dialect
@@ -22,6 +21,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr, ExprError, parse
 from tilewright.hw.tensormap import MAX_RANK, DataType, L2Promotion, Swizzle
 from tilewright.hw.wgmma import DESCRIPTOR, LAYOUT_TYPE

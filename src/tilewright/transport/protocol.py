@@ -250,7 +250,7 @@ class _Extraction:
             return self._block(op.body.block, scope.inside(names))
         self.symbols.setdefault(PROGRAM_COUNT, Symbol(PROGRAM_COUNT))
         body = self._block(op.body.block, scope.inside(names, (PROGRAM_LOOP,)))
-        first, step = op.turns
+        first, step = op.interleaving
         return (Loop(PROGRAM_LOOP, Const(first), Sym(PROGRAM_COUNT), step, body, _where(op)),)
 
     def _per(self, node: Expr, scope: WalkScope) -> str | None:

@@ -242,7 +242,7 @@ class _Counts:
             return Const(1)
         if op.drawn is not None:
             return Const(1) if self.kept else _total(op)
-        at_once, (first, distance) = ctas_at_once(self.kernel), op.turns
+        at_once, (first, distance) = ctas_at_once(self.kernel), op.interleaving
         return ((_total(op) + (at_once - 1)) // at_once + (distance - 1 - first)) // distance
 
     def _iterations(self, op: t.For) -> Expr:

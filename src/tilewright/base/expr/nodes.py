@@ -15,8 +15,8 @@ from functools import lru_cache, reduce
 from math import gcd
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr.interned import Interned, InternedNumber
-from tilewright.base.once import once
 
 
 class ExprError(ValueError):
@@ -115,12 +115,12 @@ class Expr(metaclass=Interned):
         raise TypeError(f"the truth value of the expression {self} is not known; compare and evaluate it")
 
     # -- queries --------------------------------------------------------------------------------------------------
-    @once
+    @cached_property
     def text(self) -> str:
         """Canonical text, read back by ``parse``."""
         return self._text()
 
-    @once
+    @cached_property
     def order(self) -> tuple[str, str]:
         """Sort key among the operands of a sum or product: the name without ``$`` first, so that a symbol's owner
         matters last."""
@@ -132,12 +132,12 @@ class Expr(metaclass=Interned):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.text}>"
 
-    @once
+    @cached_property
     def symbols(self) -> frozenset[str]:
         """Names of all symbols that occur."""
         return frozenset[str]().union(*(child.symbols for child in self.children))
 
-    @once
+    @cached_property
     def polynomial(self) -> bool:
         """Whether it consists of constants, symbols, sums and products only; ``simplify`` then changes nothing."""
         return isinstance(self, Const | Sym | Sum | Product) and all(child.polynomial for child in self.children)
@@ -273,7 +273,7 @@ class Sym(Expr):
 
     name: str
 
-    @once
+    @cached_property
     def symbols(self) -> frozenset[str]:
         return frozenset((self.name,))
 

@@ -159,7 +159,7 @@ def once_per_program(op: Operation) -> t.Programs | None:
 def _same_programs(one: t.Programs, other: t.Programs) -> bool:
     """Both walk all programs of a CTA, in one order."""
     mine, theirs = ({k: v for k, v in x.attributes.items() if k not in ("loc", "note")} for x in (one, other))
-    return mine == theirs and one.turns == (0, 1)
+    return mine == theirs and one.interleaving == (0, 1)
 
 
 def _arrived(order: Sequence[Operation], write: Operation, walk: t.Programs) -> a.MbarrierArrive | None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.contract.parametric.proof import METHOD, prove, prove_graph
+from tilewright.contract.parametric.proof import METHOD, GraphProof, prove, prove_graph
 
-__all__ = ["METHOD", "prove", "prove_graph"]
+__all__ = ["METHOD", "GraphProof", "prove", "prove_graph"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.marks import Segment, goes_on
 from tilewright.contract.parametric.matching import Array, BarrierUse
@@ -95,7 +95,7 @@ class ClassAccesses:
                     if (x.writes or y.writes) and not (x.register and x.engine == y.engine):
                         yield xs, ys
 
-    @once
+    @cached_property
     def _neighbours(self) -> list[tuple[list[Series], list[Series]]]:
         """Pairs of places that overlap, found in a sweep over their spans: a place has few neighbours among many."""
         found: list[tuple[list[Series], list[Series]]] = []

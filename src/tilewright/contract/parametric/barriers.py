@@ -58,6 +58,9 @@ def _visible(facts: PreparedProtocol, ref: Ref, use: BarrierUse) -> None:
                 continue
         elif any(facts.knows(ref, Segment.SCHEDULE, f, past) for f in fences):
             continue
+        elif not fences and facts.protocol.cluster == 1 and facts.knows(ref, Segment.MEMORY, init, past):
+            facts.unfenced.add(use.array[1])
+            continue
         raise OutsideFragment(f"the initialisation of {use.array[1]} is not fenced before {ref.name}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar, cast
 
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.contract.threads import ThreadClass, groups_of, runs
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Effect
@@ -28,12 +28,12 @@ class Class:
     cta: int
     code: tuple[tuple[Site, ...], ...]
 
-    @once
+    @cached_property
     def role(self) -> tuple[str, int]:
         """Role and CTA."""
         return self.group.role, self.cta
 
-    @once
+    @cached_property
     def ops(self) -> tuple[tuple[ops.Op, ...], ...]:
         """The ops of its code, per block."""
         return tuple(tuple(site.step.op for site in code) for code in self.code)

@@ -6,6 +6,7 @@ from tilewright.contract.parametric.accesses import TRACKED
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
+from tilewright.contract.parametric.matching import BarrierUse, PhaseFamily
 from tilewright.protocol.effects import Access, Queue, Signal
 from tilewright.protocol.product_graph import OutsideFragment
 
@@ -20,10 +21,7 @@ def check_end(facts: PreparedProtocol) -> None:
                     raise OutsideFragment(f"{c.group.label} may end with groups in flight")
     for use in facts.bars.values():
         for landing in use.landings:
-            if not any(
-                all(cover.lead[-1 - e] >= landing.lead[-1 - e] for e in facts.graph.product.ends)
-                for cover in use.covers
-            ):
+            if not _all_waited_for(facts, use, landing):
                 raise OutsideFragment(f"copies tracked by {use.array[1]} may be in flight at the end")
     tracked = {ref: x.queue for ref, x in k.effects.of(Access) if x.queue in TRACKED}
     for ref, queue in tracked.items():
@@ -70,12 +68,18 @@ def _outlives(facts: PreparedProtocol, target: object, s: int, ref: Ref) -> bool
     )
 
 
+def _all_waited_for(facts: PreparedProtocol, use: BarrierUse, family: PhaseFamily) -> bool:
+    """Whether, wherever the product ends, somebody has waited for every phase that a family took."""
+    ends = [-1 - e for e in facts.graph.product.ends]
+    return any(all(e in family.lead and c.lead[e] >= family.lead[e] for e in ends) for c in use.covers)
+
+
 def _waited_for(facts: PreparedProtocol, ref: Ref, queue: Queue | None) -> bool:
     """Whether, on every way to the end, a commit follows whose phase somebody waits for."""
     ends = facts.graph.product.ends
     for use in facts.bars.values():
         for family in use.arrivals:
-            if not any(all(c.lead[-1 - e] >= family.lead[-1 - e] for e in ends) for c in use.covers):
+            if not _all_waited_for(facts, use, family):
                 continue
             for piece in family.pieces:
                 commit = piece.ref

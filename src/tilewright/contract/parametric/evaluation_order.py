@@ -49,11 +49,7 @@ def _needed(facts: PreparedProtocol, ref: Ref) -> Iterator[Ref]:
                         yield family.at(ref.s)[ahead].ref
             case Sync(scope, waits=True) if scope is not BarrierScope.WARP:
                 ref = cluster_arrive(ref) if scope is BarrierScope.CLUSTER else ref
-                barrier = facts.syncs[ref]
-                for other in barrier.ops:
-                    found, same = barrier.partner(ref, other)
-                    if same:
-                        yield from found
+                yield from facts.syncs[ref].beside(ref)
             case _:
                 pass
 

@@ -44,6 +44,8 @@ class PreparedProtocol:
         self._passed: dict[tuple[frozenset[int], int], bool] = {}
         self._reached: dict[tuple[InductionVariable, tuple[PhaseUse, ...], int], int] = {}
         self.inits: dict[Array, list[Ref]] = {}
+        self.unfenced: set[str] = set()
+        """Barriers that other threads than the initialising one use, with no fence behind the initialisation."""
         self.k = HappensBefore(graph)
         self.bars = barrier_uses(graph, self.k)
         self.syncs, self.barriers = thread_barriers(graph, self.k)

@@ -22,6 +22,7 @@ from tilewright.protocol.effects import (
     WGMMA,
     Access,
     Await,
+    BarrierLife,
     BarrierScope,
     Fence,
     Order,
@@ -178,6 +179,10 @@ class Marks:
                     return self._accesses.get((c.index, s, i))
                 case TensorLife():
                     return _MEMORY
+                case BarrierLife():
+                    # one that is fenced is known by its fence
+                    fenced = any(x.order is Order.MBARRIER_INIT for later in c.ops[s][i + 1 :] for x in later.of(Fence))
+                    return None if fenced else _MEMORY
                 case Await():
                     return self._waits
                 case Signal(lands=lands, ranks=ranks):

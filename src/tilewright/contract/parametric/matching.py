@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import TENSOR, Await, Signal
 from tilewright.protocol.graph import EventGraph, InductionVariable, IterationIndex, Site
-from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, numbered
+from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, behind_all, numbered
 
 _USES = Signal, Await
 
@@ -33,7 +34,8 @@ class PhaseUse(NamedTuple):
 
 @dataclass(frozen=True)
 class PhaseFamily:
-    """Uses that take the phases in turn, each once. ``lead``: uses made before a block minus iterations until then."""
+    """Uses that take the phases in turn, each once. ``lead``: uses made before a block minus iterations until then; a
+    block behind all uses of the barrier has none where that depends on the way."""
 
     pieces: tuple[PhaseUse, ...]
     lead: dict[int, int]
@@ -140,15 +142,16 @@ def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
         raise OutsideFragment(f"uses of {array[1]} follow different counters")
     iv = ivs.pop() if ivs else frozenset[int]()
     use = BarrierUse(array, barrier.slots, barrier.count, iv, users=raw.users)
+    numbering = _Numbering(graph.product, iv, barrier.slots, frozenset(r.s for r in raw.users))
     for kind, target in (("arrive", use.arrivals), ("expect", use.expects), ("land", use.landings)):
-        target += _families(graph.product, iv, barrier.slots, raw.signals[kind])
+        target += _families(numbering, raw.signals[kind])
     if sum(f.weight for f in use.arrivals) != barrier.count:
         raise OutsideFragment(f"arrivals on {array[1]} do not sum to {barrier.count} by families")
     if sum(f.bytes for f in use.expects) != sum(f.bytes for f in use.landings):
         raise OutsideFragment(f"bytes of {array[1]} do not balance by families")
-    ends = {tuple(sorted((e, f.lead[-1 - e]) for e in graph.product.ends)) for f in [*use.signals, *use.expects]}
-    if len(ends) > 1:
-        raise OutsideFragment(f"some phase of {array[1]} stays incomplete")
+    for one, other in pairwise([*use.signals, *use.expects]):
+        if not _end_together(graph.product, one, other):
+            raise OutsideFragment(f"some phase of {array[1]} stays incomplete")
     use.waits = [PhaseUse(ref, _latest(use, ref.s, x.offset)) for ref, x in raw.waits]
     for p in use.waits:
         use.alike.setdefault(p.ref.site, []).append(p.ref)
@@ -163,13 +166,39 @@ def _latest(use: BarrierUse, s: int, number: int) -> int:
     return reached - 1 - (reached - 1 - number) % (2 * use.slots)
 
 
-def _families(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[PhaseFamily]:
+def _end_together(product: ProductGraph, one: PhaseFamily, other: PhaseFamily) -> bool:
+    """Whether, wherever the product ends, both have taken as many phases."""
+    ends = [-1 - e for e in product.ends]
+    if all(e in one.lead and e in other.lead for e in ends):
+        return all(one.lead[e] == other.lead[e] for e in ends)
+    more = {s.index: len(one.at(s.index)) - len(other.at(s.index)) for s in product.blocks}
+    apart = numbered(product, frozenset(), more, 0)
+    return apart is not None and not any(apart[e] for e in ends)
+
+
+class _Numbering(NamedTuple):
+    """By what the uses of a barrier are numbered; ``used``: the blocks with any."""
+
+    product: ProductGraph
+    iv: InductionVariable
+    slots: int
+    used: frozenset[int]
+
+    def lead(self, uses: dict[int, int]) -> dict[int, int] | None:
+        """``PhaseFamily.lead`` of so many uses by block; None where the number of a use depends on the way."""
+        found = numbered(self.product, self.iv, uses, 0)
+        if found is None:
+            found = numbered(self.product, self.iv, uses, 0, behind_all(self.product, self.used))
+        return found
+
+
+def _families(numbering: _Numbering, uses: list[_Use]) -> list[PhaseFamily]:
     """Splits uses into families: by class, by order within a block, or over classes that alternate."""
     out: list[PhaseFamily] = []
     left: list[_Use] = []
     for c in dict.fromkeys(u.ref.c.index for u in uses):
         mine = [u for u in uses if u.ref.c.index == c]
-        found = _by_order(product, iv, slots, mine)
+        found = _by_order(numbering, mine)
         if found is None:
             left += mine
         else:
@@ -180,7 +209,7 @@ def _families(product: ProductGraph, iv: InductionVariable, slots: int, uses: li
         for u in left:
             kinds.setdefault((u.ref.c.group.kind.value, u.ref.c.cta), []).append(u)
         for group in kinds.values():
-            found = _by_order(product, iv, slots, group)
+            found = _by_order(numbering, group)
             if found is None or not _one_class_a_block(group):
                 raise OutsideFragment("uses of a barrier that do not take its phases in turn")
             out += found
@@ -191,7 +220,7 @@ def _one_class_a_block(uses: list[_Use]) -> bool:
     return all(a.ref.c is b.ref.c for a in uses for b in uses if a.ref.s == b.ref.s)
 
 
-def _by_order(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[PhaseFamily] | None:
+def _by_order(numbering: _Numbering, uses: list[_Use]) -> list[PhaseFamily] | None:
     """One family, or as many as the most uses in one block: the first ones, the second ones, ..."""
     by_block: dict[int, list[_Use]] = {}
     for u in uses:
@@ -204,10 +233,10 @@ def _by_order(product: ProductGraph, iv: InductionVariable, slots: int, uses: li
             mine = [u for us in by_block.values() for n, u in enumerate(us) if n % count == w]
             if len({(x.arrivals, x.bytes) for x in mine}) > 1:
                 break
-            lead = numbered(product, iv, {s: len(us) // count for s, us in by_block.items()}, 0)
+            lead = numbering.lead({s: len(us) // count for s, us in by_block.items()})
             if lead is None:
                 break
-            pieces = _pieces(lead, slots, mine)
+            pieces = _pieces(lead, numbering.slots, mine)
             if pieces is None:
                 break
             out.append(PhaseFamily(pieces, lead, mine[0].arrivals, mine[0].bytes))

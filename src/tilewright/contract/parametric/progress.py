@@ -66,9 +66,10 @@ def _needs(facts: PreparedProtocol, ref: Ref, effect: Effect) -> list[Ref]:
         case Await():
             return _needed_arrivals(facts, ref)
         case Sync(BarrierScope.CTA, waits=True):
-            return _needed_partners(facts, ref)
+            return list(facts.syncs[ref].beside(ref))
         case Sync(BarrierScope.CLUSTER, waits=True):
-            return _needed_partners(facts, cluster_arrive(ref))
+            arrive = cluster_arrive(ref)
+            return list(facts.syncs[arrive].beside(arrive))
         case Retire(effects.WGMMA) | Sync(BarrierScope.WARP):
             # the role's other threads must be there; a warp's sync is not taken to acquire anything
             classes = (d for d in facts.k.classes if d.role == ref.c.role and d is not ref.c)
@@ -93,14 +94,4 @@ def _needed_arrivals(facts: PreparedProtocol, ref: Ref) -> list[Ref]:
         if ahead >= len(here):
             raise OutsideFragment(f"{ref.name} on {use.array[1]} waits for what comes later")
         out += [p.ref for p in here[: ahead + 1]]
-    return out
-
-
-def _needed_partners(facts: PreparedProtocol, ref: Ref) -> list[Ref]:
-    barrier = facts.syncs[ref]
-    out: list[Ref] = []
-    for other in barrier.ops:
-        found, same = barrier.partner(ref, other)
-        if same:
-            out += found
     return out

@@ -7,7 +7,7 @@ then each op puts its questions to that. Whatever is not understood, or not prov
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
 from tilewright.base.verdict import Discharged, Proved, Unknown
@@ -55,18 +55,24 @@ MAX_VALUES = 64
 
 METHOD = "event graph (all trip counts at once)"
 
-_PROVED = Proved(tuple(Discharged(rule.obligation, METHOD) for rule in Rule))
+
+@dataclass(frozen=True)
+class GraphProof(Proved):
+    """Every rule is kept; ``unfenced``: barriers of which MBR022 warns in a protocol of one CTA."""
+
+    obligations: tuple[Discharged, ...] = tuple(Discharged(rule.obligation, METHOD) for rule in Rule)
+    unfenced: frozenset[str] = frozenset()
 
 
-def prove(protocol: Protocol) -> Proved | Unknown:
+def prove(protocol: Protocol) -> GraphProof | Unknown:
     """Whether the protocol keeps every rule, as strictly as they are read, for all trip counts; else why this method
     leaves it open."""
     return _proved(protocol, 1)
 
 
-def _proved(protocol: Protocol, around: int) -> Proved | Unknown:
+def _proved(protocol: Protocol, around: int) -> GraphProof | Unknown:
     """``prove``, of one of ``around`` protocols that values of other symbols make."""
-    answers: list[Proved | Unknown] = []
+    answers: list[GraphProof | Unknown] = []
     for early in islice(_placements(protocol), MAX_PLACEMENTS):
         graph = graph_of(protocol, early)
         answers.append(_open(graph) if isinstance(graph, str) else prove_graph(graph))
@@ -76,11 +82,13 @@ def _proved(protocol: Protocol, around: int) -> Proved | Unknown:
     around *= len(cases)
     if around > MAX_VALUES:
         return _TOO_MANY
+    unfenced = frozenset[str]()
     for case in cases:
         answer = _proved(case, around)
         if not isinstance(answer, Proved):
             return answer if answer is _TOO_MANY else answers[0]
-    return _PROVED if cases else answers[0]
+        unfenced |= answer.unfenced
+    return GraphProof(unfenced=unfenced) if cases else answers[0]
 
 
 def _cases(protocol: Protocol) -> tuple[Protocol, ...]:
@@ -117,16 +125,15 @@ def _depth(nodes: tuple[Node, ...]) -> int:
     return max([(isinstance(n, Loop) and n.end.constant is None) + _depth(body_of(n)) for n in inner], default=0)
 
 
-def prove_graph(graph: EventGraph) -> Proved | Unknown:
+def prove_graph(graph: EventGraph) -> GraphProof | Unknown:
     """``prove`` for a graph already built."""
     try:
-        _prove(graph)
+        return _prove(graph)
     except OutsideFragment as e:
         return _open(str(e))
-    return _PROVED
 
 
-def _prove(graph: EventGraph) -> None:
+def _prove(graph: EventGraph) -> GraphProof:
     for step in graph.steps():
         _understood(step)
     check_forms(graph)
@@ -143,6 +150,7 @@ def _prove(graph: EventGraph) -> None:
     check_wgmma_registers(facts)
     check_end(facts)
     check_tensor_memory(facts)
+    return GraphProof(unfenced=frozenset(facts.unfenced))
 
 
 def _understood(step: Step) -> None:

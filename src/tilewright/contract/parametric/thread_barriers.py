@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import BarrierScope, Sync
@@ -21,18 +21,28 @@ class ThreadBarrier:
     """Per class and block: its ops in order."""
     ahead: dict[int, dict[int, int]]
     """Per class and block: uses it has begun before the block, compared with the first class."""
+    _beside: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict[Ref, tuple[Ref, ...]])
 
-    @once
+    @cached_property
     def _number(self) -> dict[Ref, int]:
         """Of each op, the number of those before it of its class in its block."""
         return {r: n for by_block in self.ops.values() for refs in by_block.values() for n, r in enumerate(refs)}
 
-    @once
+    @cached_property
     def waiting(self) -> frozenset[int]:
         """Classes all of whose ops return only when the use is complete."""
         return frozenset(
             c for c, by_block in self.ops.items() if all(sync_of(r).waits for refs in by_block.values() for r in refs)
         )
+
+    def beside(self, ref: Ref) -> tuple[Ref, ...]:
+        """The ops of the use that ``ref`` begins that are in the same iteration of the same block, one of a class."""
+        found = self._beside.get(ref)
+        if found is None:
+            partners = (self.partner(ref, other) for other in self.ops)
+            found = tuple(refs[0] for refs, same in partners if same)
+            self._beside |= dict.fromkeys(found if len(found) == len(self.ops) else (ref,), found)
+        return found
 
     def partner(self, ref: Ref, other: int, back: int = 0) -> tuple[list[Ref], bool]:
         """The op of class ``other`` in the use that ``ref`` begins (or in that many uses before), and whether it is in

@@ -259,8 +259,8 @@ class _TransferFunctions:
     def _all_beside(self, ref: Ref) -> tuple[Ref, ...]:
         """Those whom an op meets, if all are in the same iteration of the same block, as for all of them."""
         barrier = self.facts.syncs[ref]
-        found = [barrier.partner(ref, other) for other in barrier.ops]
-        return tuple(refs[0] for refs, _ in found) if all(same for _, same in found) else ()
+        found = barrier.beside(ref)
+        return found if len(found) == len(barrier.ops) else ()
 
     def _rendezvous(self, ref: Ref, after: int, before: int) -> None:
         if after in self._shared:
@@ -270,12 +270,12 @@ class _TransferFunctions:
             return
         barrier = self.facts.syncs[ref]
         variables = [before]
-        beside = ()
+        beside = barrier.beside(ref)
+        there = {x.c.index for x in beside}
         for other, ops_of in barrier.ops.items():
-            found, same = barrier.partner(ref, other)
-            if same:
-                beside += (found[0],)
+            if other in there:
                 continue
+            found, _ = barrier.partner(ref, other)
             blocks = frozenset(s for s, refs in ops_of.items() if refs)
             links = ((x, self.k.paths.path(x.s, ref.s, blocks)) for x in found)
             sources = [self._carried(self._arrived(x), x.s, ref.s, link) for x, link in links if link is not None]

@@ -6,8 +6,8 @@ What nobody can ask about any more need not be told apart (``normal``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
+from tilewright.base.cached import cached_property
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.state import Stream
 from tilewright.contract.threads import RunStep

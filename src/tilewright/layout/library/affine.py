@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from math import prod
 from typing import TypeAlias
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
 from tilewright.diag import fail
 from tilewright.layout.checks import extent, integer

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import gcd, prod
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr, divisor, expr
 from tilewright.diag import fail
 from tilewright.layout.int_tuple import Leaf

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
 import islpy as isl
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import TRUE, Expr, ExprLike, all_of, ceildiv, expr, maximum, minimum, sym
 from tilewright.diag import fail
 from tilewright.layout.checks import extent

@@ -12,8 +12,8 @@ It answers questions about a move (examples/layouts.md); passes convert inside a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
+from tilewright.base.cached import cached_property
 from tilewright.diag import fail
 from tilewright.hw.spaces import Space, ThreadGroup
 from tilewright.layout.int_tuple import Leaf

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 from flint import fmpz_mat
+
+from tilewright.base.cached import cached_property
 
 Vector = tuple[int, ...]
 

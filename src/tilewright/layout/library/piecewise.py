@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import islpy as isl
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr, ExprLike, all_of, expr, sym
 from tilewright.diag import fail
 from tilewright.layout.library.affine import AffineLayout

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any, NoReturn, cast
 
+from tilewright.base.cached import cached_property
 from tilewright.diag import Location, TilewrightError, fail, shown
 from tilewright.pages.programs.checker import CheckedProgram, check
 from tilewright.pages.programs.jumps import jump_out_of_with, last_line

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Const as Const
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.protocol.effects import (
     Await,
     BarrierLife,
@@ -105,7 +105,7 @@ class Advance(Op):
     counter: str
     by: Expr = Const(1)  # noqa: RUF009  (expressions are immutable)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Count(self.counter, self.by),)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import BarrierScope, Effect, Grain, Sync
 from tilewright.protocol.operands import ZERO
@@ -24,7 +24,7 @@ class BarSync(Op):
     grain = Grain.WARPS
     instruction = "bar.sync"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(BarrierScope.CTA, self.id, self.threads, aligned=self.aligned, site=self.site),)
 
@@ -42,7 +42,7 @@ class BarArrive(Op):
 
     grain = Grain.WARPS
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(BarrierScope.CTA, self.id, self.threads, waits=False),)
 
@@ -58,7 +58,7 @@ class CtaSync(Op):
     grain = Grain.WARPS
     instruction = "bar.sync"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(BarrierScope.CTA, ZERO),)
 
@@ -70,7 +70,7 @@ class WarpSync(Op):
     grain = Grain.WARPS
     instruction = "bar.warp.sync"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(BarrierScope.WARP),)
 
@@ -84,7 +84,7 @@ class ClusterArrive(Op):
     needs = InstructionSet.TMA
     grain = Grain.WARPS
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(BarrierScope.CLUSTER, waits=False, release=self.release),)
 
@@ -97,6 +97,6 @@ class ClusterWait(Op):
     grain = Grain.WARPS
     instruction = "barrier.cluster"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(BarrierScope.CLUSTER, arrives=False),)

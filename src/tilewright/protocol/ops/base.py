@@ -7,8 +7,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.hw.spaces import Space
 from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Queue, Signal
@@ -66,7 +66,7 @@ class Op:
         listed = (cast(tuple[object, ...], x) if isinstance(x, tuple) else (x,) for x in self.values)
         return tuple([x for part in listed for x in part if isinstance(x, Region)])
 
-    @once
+    @cached_property
     def expressions(self) -> tuple[Expr, ...]:
         """The expressions in its operands."""
         out: list[Expr | None] = []
@@ -83,7 +83,7 @@ class Op:
                         pass
         return tuple([e for e in out if e is not None])
 
-    @once
+    @cached_property
     def symbols(self) -> frozenset[str]:
         """The symbols that its expressions use."""
         return frozenset[str]().union(*(e.symbols for e in self.expressions))
@@ -93,7 +93,7 @@ class Op:
         """Whether it is a bulk copy without a tensor map, which moves whole units of 16 bytes."""
         return False
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         """What the op does, in the order in which it happens."""
         raise NotImplementedError(type(self).__name__)
@@ -112,7 +112,7 @@ class Op:
         """Its accesses to memory."""
         return self.of(Access)
 
-    @once
+    @cached_property
     def queue(self) -> Queue | None:
         """The queue in whose groups its accesses are done."""
         return next((x.queue for x in self.accesses), None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import (
     BULK,
@@ -64,7 +64,7 @@ class TmaLoad(Op):
     def bulk(self) -> bool:
         return not self.tensor
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         moved = Access(self.dst, Mode.WRITE, Proxy.ASYNC, self.bar, ranks=self.ctas, name="a TMA load")
         landed = Signal(self.bar, lands=self.dst.size, ranks=self.ctas)
@@ -105,7 +105,7 @@ class TmaStore(Op):
     def bulk(self) -> bool:
         return not self.tensor
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         read = Access(self.src, Mode.READ, Proxy.ASYNC, BULK, Stage.SOURCE, name="a TMA store")
         return read, *self._written(), *_descriptor(self.tensormap, BULK, Stage.SOURCE)
@@ -139,7 +139,7 @@ class DsmemCopy(Op):
     def bulk(self) -> bool:
         return True
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         name = "a copy to a peer"
         return (
@@ -155,7 +155,7 @@ class TmaPrefetch(Op):
 
     needs = InstructionSet.TMA
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return ()
 
@@ -166,7 +166,7 @@ class BulkCommit(Op):
 
     needs = InstructionSet.TMA
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Commit(BULK),)
 
@@ -181,7 +181,7 @@ class BulkWait(Op):
     needs = InstructionSet.TMA
     instruction = "cp.async.bulk.wait_group"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Retire(BULK, self.pending, Stage.SOURCE if self.read else Stage.DONE),)
 
@@ -200,7 +200,7 @@ class TensormapReplace(Op):
     needs = InstructionSet.TMA
     spaces = located(map=MEMORY | GLOBAL)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.map, Mode.REPLACE),)
 
@@ -215,7 +215,7 @@ class TensormapRelease(Op):
     instruction = "fence.proxy.tensormap"
     spaces = located(map=MEMORY | GLOBAL)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.TENSORMAP_RELEASE, region=self.map),)
 
@@ -230,7 +230,7 @@ class TensormapAcquire(Op):
     instruction = "fence.proxy.tensormap"
     spaces = located(map=GLOBAL)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.TENSORMAP_ACQUIRE, region=self.map),)
 
@@ -245,7 +245,7 @@ class CpAsync(Op):
     engine = Engine.LOADS
     spaces = located(dst=MEMORY)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.dst, Mode.WRITE, until=CP_ASYNC, part=Part.THREAD, name="a cp.async"),)
 
@@ -258,7 +258,7 @@ class CpAsync(Op):
 class CpAsyncCommit(Op):
     """Closes the executing thread's current cp.async group."""
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Commit(CP_ASYNC),)
 
@@ -271,7 +271,7 @@ class CpAsyncWait(Op):
 
     instruction = "cp.async.wait_group"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Retire(CP_ASYNC, self.pending),)
 
@@ -283,6 +283,6 @@ class CpAsyncArrive(Op):
     bar: Slot
     noinc: bool = True
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return Signal(self.bar, arrivals=1, after=CP_ASYNC, raises_count=not self.noinc), Commit(CP_ASYNC)

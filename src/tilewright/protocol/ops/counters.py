@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Const, Expr
-from tilewright.base.once import once
 from tilewright.protocol.effects import Access, Counting, Effect, Grain, MemoryFence, Mode, Part, Strong
 from tilewright.protocol.operands import Region, Scope, Sem, Word
 from tilewright.protocol.ops.base import MEMORY, Brief, Op, located
@@ -33,7 +33,7 @@ class AtomAdd(Op):
     grain = Grain.ONE
     spaces = located(ticket=MEMORY)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         drawn = "" if self.ticket is None else self.ticket.buffer
         added = Strong(self.word, Counting.ADD, Const(self.value), self.sem, self.scope, drawn)
@@ -56,7 +56,7 @@ class FlagStore(Op):
 
     grain = Grain.ONE
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Strong(self.word, Counting.SET, Const(self.value), self.sem, self.scope),)
 
@@ -76,7 +76,7 @@ class SpinWait(Op):
 
     instruction = "ld.acquire"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Strong(self.word, Counting.AT_LEAST, self.least, self.sem, self.scope),)
 
@@ -94,7 +94,7 @@ class FenceAcqRel(Op):
 
     instruction = "fence.acq_rel"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (MemoryFence(self.scope),)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import Await, BarrierLife, Effect, Fence, Order, Release, Signal
 from tilewright.protocol.operands import Scope, Slot
@@ -19,7 +19,7 @@ class MbarrierInit(Op):
     barrier: str
     slots: int | None = None
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (BarrierLife(self.barrier, begins=True, slots=self.slots),)
 
@@ -34,7 +34,7 @@ class MbarrierInval(Op):
 
     barrier: str
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (BarrierLife(self.barrier, begins=False),)
 
@@ -46,7 +46,7 @@ class FenceMbarrierInit(Op):
     needs = InstructionSet.TMA
     instruction = "fence.mbarrier_init"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.MBARRIER_INIT),)
 
@@ -62,7 +62,7 @@ class Arrive(Op):
 
     instruction = "mbarrier.arrive"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         release = Release.MEMORY if self.release else Release.NOTHING
         return (Signal(self.bar, arrivals=self.count, release=release, scope=self.scope),)
@@ -83,7 +83,7 @@ class ArriveExpectTx(Op):
     needs = InstructionSet.TMA
     instruction = "mbarrier.arrive"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         arrival = Signal(self.bar, arrivals=1, release=Release.MEMORY, scope=self.scope)
         return Signal(self.bar, expects=self.bytes), arrival
@@ -103,7 +103,7 @@ class ExpectTx(Op):
     needs = InstructionSet.TMA
     instruction = "mbarrier.arrive"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Signal(self.bar, expects=self.bytes),)
 
@@ -127,7 +127,7 @@ class Wait(Op):
 
     instruction = "mbarrier.try_wait"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Await(self.bar, self.parity, self.scope, self.acquire, peeked=self.peeked),)
 
@@ -149,7 +149,7 @@ class TestWait(Op):
 
     instruction = "mbarrier.try_wait"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Await(self.bar, self.parity, self.scope, self.acquire, blocks=False),)
 

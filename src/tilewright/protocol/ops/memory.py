@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import Access, Effect, Fence, Mode, Order, Part
 from tilewright.protocol.operands import FenceSpace, Region
@@ -21,7 +21,7 @@ class Read(Op):
     spaces = located(region=MEMORY | GLOBAL | REGISTERS)
     peers = True
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.region, Mode.READ, part=Part.THREAD if self.private else Part.WHOLE),)
 
@@ -40,7 +40,7 @@ class Write(Op):
     spaces = located(region=MEMORY | GLOBAL | REGISTERS)
     peers = True
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.region, Mode.WRITE, part=Part.THREAD if self.private else Part.SHARED),)
 
@@ -58,7 +58,7 @@ class FenceProxyAsync(Op):
     needs = InstructionSet.TMA
     instruction = "fence.proxy.async"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.ASYNC_PROXY, self.space),)
 
@@ -67,6 +67,6 @@ class FenceProxyAsync(Op):
 class FenceProxyAlias(Op):
     """fence.proxy.alias: for memory with several virtual addresses; no buffer here has two, so it orders nothing."""
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.ALIAS),)

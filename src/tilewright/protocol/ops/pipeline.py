@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.protocol.effects import Effect
 from tilewright.protocol.operands import PipelineUse, Scope
 from tilewright.protocol.ops.base import Brief, Op
@@ -16,7 +16,7 @@ class PipelineOp(Op):
 
     word = ""
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         raise NotImplementedError(f"{self.word}: expand the protocol first")
 

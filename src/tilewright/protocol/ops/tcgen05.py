@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr
-from tilewright.base.once import once
 from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import (
     TENSOR,
@@ -46,7 +46,7 @@ class Tcgen05Alloc(Op):
     grain = Grain.WARPS
     spaces = located(address=MEMORY)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         life = TensorLife(self.buffer, begins=True, pair=self.cta_group == 2)
         return (life,) if self.address is None else (life, Access(self.address, Mode.WRITE, part=Part.ONE))
@@ -62,7 +62,7 @@ class Tcgen05Dealloc(Op):
     needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (TensorLife(self.buffer, begins=False, pair=self.cta_group == 2),)
 
@@ -74,7 +74,7 @@ class Tcgen05Relinquish(Op):
     needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Relinquish(),)
 
@@ -96,7 +96,7 @@ class Tcgen05Mma(Op):
     spaces = located(accumulator=COLUMNS, operands=MEMORY | COLUMNS)
     swizzled = True
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         name, pair = "a tcgen05.mma", self.cta_group == 2
         reads = (Access(x, Mode.READ, Proxy.ASYNC, TENSOR, pair=pair, name=name) for x in self.operands)
@@ -119,7 +119,7 @@ class Tcgen05Cp(Op):
     spaces = located(dst=COLUMNS, src=MEMORY)
     swizzled = True
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         read = Access(self.src, Mode.READ, Proxy.ASYNC, TENSOR, name="a tcgen05.cp")
         return read, Access(self.dst, Mode.WRITE, Proxy.ASYNC, TENSOR, name="a tcgen05.cp")
@@ -138,7 +138,7 @@ class Tcgen05Commit(Op):
     needs = InstructionSet.TCGEN05
     grain = Grain.ONE
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         arrival = Signal(self.bar, arrivals=1, release=Release.TENSOR, after=TENSOR, ranks=self.ctas)
         return Fence(Order.TENSOR_BEFORE), arrival, Commit(TENSOR)
@@ -158,7 +158,7 @@ class Tcgen05Ld(Op):
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.region, Mode.READ, Proxy.TENSOR, TENSOR_LOADS, part=Part.WARP, name="a tcgen05.ld"),)
 
@@ -177,7 +177,7 @@ class Tcgen05St(Op):
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.region, Mode.WRITE, Proxy.TENSOR, TENSOR_STORES, part=Part.WARP, name="a tcgen05.st"),)
 
@@ -194,7 +194,7 @@ class Tcgen05WaitLd(Op):
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return Commit(TENSOR_LOADS), Retire(TENSOR_LOADS)
 
@@ -207,7 +207,7 @@ class Tcgen05WaitSt(Op):
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return Commit(TENSOR_STORES), Retire(TENSOR_STORES)
 
@@ -219,7 +219,7 @@ class Tcgen05FenceBefore(Op):
     needs = InstructionSet.TCGEN05
     instruction = "tcgen05.fence"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.TENSOR_BEFORE),)
 
@@ -231,6 +231,6 @@ class Tcgen05FenceAfter(Op):
     needs = InstructionSet.TCGEN05
     instruction = "tcgen05.fence"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.TENSOR_AFTER),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.base.once import once
+from tilewright.base.cached import cached_property
 from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import (
     WGMMA,
@@ -32,7 +32,7 @@ class WgmmaFence(Op):
     grain = Grain.WARPGROUP
     instruction = "wgmma.fence"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.WGMMA),)
 
@@ -54,7 +54,7 @@ class Wgmma(Op):
     spaces = located(accumulator=REGISTERS, operands=MEMORY | REGISTERS)
     swizzled = True
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         sizes = dict(enumerate(self.reads))
         return (
@@ -78,7 +78,7 @@ class WgmmaCommit(Op):
     needs = InstructionSet.WGMMA
     grain = Grain.WARPGROUP
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Commit(WGMMA),)
 
@@ -93,7 +93,7 @@ class WgmmaWait(Op):
     grain = Grain.WARPGROUP
     instruction = "wgmma.wait_group"
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Retire(WGMMA, self.pending),)
 
@@ -111,6 +111,6 @@ class Setmaxnreg(Op):
     needs = InstructionSet.TMA
     grain = Grain.WARPGROUPS
 
-    @once
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         return (Pool(self.registers),)

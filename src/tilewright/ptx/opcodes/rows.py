@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from tilewright.base.cached import cached_property
 
 Bits: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 """Registers as unsigned integers, one element a lane; predicates as bools."""

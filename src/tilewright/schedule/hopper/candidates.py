@@ -45,6 +45,7 @@ from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import classified
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import unchanged
 from tilewright.tile.queries import source_of, tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import WARPGROUP_THREADS
@@ -238,16 +239,17 @@ def schedule(
         if moved is None:
             return Refused("no stream with two products of which the last can wait a step")
         kernel, classes = moved, classify(moved)
-    dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies, candidate.ordinary).dots()
-    if isinstance(dots, str):
-        return Refused(dots)
-    placement = placed(kernel, classes, dots, facts, target, candidate, assumptions)
-    if isinstance(placement, Refused):
-        return placement
-    configuration = configured(kernel, dots, facts, candidate, placement)
-    if isinstance(configuration, Refused):
-        return configuration
-    return deepest(kernel, placement, facts, candidate, configuration)
+    with unchanged(kernel):
+        dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies, candidate.ordinary).dots()
+        if isinstance(dots, str):
+            return Refused(dots)
+        placement = placed(kernel, classes, dots, facts, target, candidate, assumptions)
+        if isinstance(placement, Refused):
+            return placement
+        configuration = configured(kernel, dots, facts, candidate, placement)
+        if isinstance(configuration, Refused):
+            return configuration
+        return deepest(kernel, placement, facts, candidate, configuration)
 
 
 def placed(

@@ -145,7 +145,7 @@ class RoleLowering(ProductsInFlight):
             Region(body),
             order.group,
             cluster=None if cluster is None else cluster.shape,
-            turn=None if self.ping_pong is None else (self.ping_pong.place, self.ping_pong.count),
+            interleave=None if self.ping_pong is None else (self.ping_pong.place, self.ping_pong.count),
             descending=order.descending,
             ascending=order.ascending,
             drawn=self.queue.drawn,
@@ -216,12 +216,12 @@ class RoleLowering(ProductsInFlight):
         with self.into(inner):
             self.body(self.kernel.body.block, split=True)
             self.queue.lower(self)
-            self.skip(lambda turn: turn.count - 1)
+            self.skip(lambda role: role.count - 1)
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(self.register_shares[1]))
         body.add_ops(self.counters())
         with self.into(body):
-            self.skip(lambda turn: turn.place)
+            self.skip(lambda role: role.place)
             self.open_order()
         body.add_op(self.programs(inner))
         if self.configuration.copies_out:
@@ -368,8 +368,8 @@ class RoleLowering(ProductsInFlight):
         if plan.write is not None and not flies:
             # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
             self.emit(t.Pin(buffer))
-        in_turn = plan.dot.parent_op() in self.configuration.ordered
-        if in_turn:
+        ordered = plan.dot.parent_op() in self.configuration.ordered
+        if ordered:
             self.emit(order_wait(Sym(a.WARPGROUP)))
         self.multiply(plan, buffer, left)
         if flies:
@@ -379,7 +379,7 @@ class RoleLowering(ProductsInFlight):
             self.depart([buffer, *([left[0]] if isinstance(plan.a, RegisterOperand) else [])])
             return
         self.emit(a.WgmmaCommit())
-        if in_turn:
+        if ordered:
             self.emit(order_arrive(Sym(a.WARPGROUP), self.configuration.warpgroups))
         held = [buffer] + ([left[0]] if isinstance(plan.a, RegisterOperand) else [])
         self.emit(a.WgmmaWait(0, held))

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TypeAlias
 
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.base.cached import cached_property
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Expr, Sym, simplify
 from tilewright.base.verdict import Legal

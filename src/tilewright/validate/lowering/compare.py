@@ -107,8 +107,10 @@ def _on_path(
             every.append(threads)
         memory.settled()
         yield from _counted(every)
-        for turn in dict.fromkeys(r.turn for r in every if r.stores):
-            yield from _against(source, lowered, [r for r in every if r.stores and r.turn == turn], every)
+        for interleaving in dict.fromkeys(r.interleaving for r in every if r.stores):
+            yield from _against(
+                source, lowered, [r for r in every if r.stores and r.interleaving == interleaving], every
+            )
 
 
 def _against(
@@ -157,13 +159,13 @@ def _counted(every: Sequence[RoleThreads]) -> Iterator[Unlike]:
     names = dict.fromkeys(c.name for r in every for c in r.counted)
     for name in names:
         counts = [c for r in every for c in r.counted if c.name == name]
-        by = next((c.added for c in counts if c.turn == (0, 1)), None)
+        by = next((c.added for c in counts if c.interleaving == (0, 1)), None)
         if by is None:
             raise Undecided(f"what a program adds to {name}")
         for c in counts:
-            place, distance = c.turn
+            place, distance = c.interleaving
             if distance > 1 and any(s.startswith("$p") for s in by.symbols):
-                raise Undecided(f"turns of programs that add different numbers to {name}")
+                raise Undecided(f"interleaved programs that add different numbers to {name}")
             if c.first != by * place or c.added != by * distance:
                 yield Unlike("", f"roles count {name} differently: {c.first} and {c.added} a program, not {by}")
 

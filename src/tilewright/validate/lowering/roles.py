@@ -56,10 +56,11 @@ class _ReachedError(Exception):
 
 @dataclass(frozen=True)
 class Counts:
-    """A counter of a role: what it is at its first program, and what a program adds; ``turn`` as in ``Programs``."""
+    """A counter of a role: what it is at its first program, and what a program adds; ``interleaving`` as ``Programs``
+    has it."""
 
     name: str
-    turn: tuple[int, int]
+    interleaving: tuple[int, int]
     first: Expr
     added: Expr
 
@@ -95,7 +96,7 @@ class RoleThreads(Threads):
         self.counters: dict[str, Expr] = {}
         self._after: list[dict[str, Expr]] = []
         self.counted: list[Counts] = []
-        self.turn: tuple[int, int] = (0, 1)
+        self.interleaving: tuple[int, int] = (0, 1)
         self.cluster: tuple[int, int] = (1, 1)
         self.names: list[str] = []
         self.maps: dict[SSAValue, a.TensorMap] = {}
@@ -113,7 +114,7 @@ class RoleThreads(Threads):
     # -- programs and counters ----------------------------------------------------------------------------------------
     def programs(self, op: t.Programs) -> None:
         """One program; the counters begin where those before left them."""
-        self.turn, self.cluster, self.names = op.turns, op.cluster_shape, [n.data for n in op.names]
+        self.interleaving, self.cluster, self.names = op.interleaving, op.cluster_shape, [n.data for n in op.names]
         if self.adds:
             columns = self.cluster[1]
             if self.cluster != (1, columns) or op.extents.data[-1].expr != Const(columns) or op.persistent.data:
@@ -124,7 +125,7 @@ class RoleThreads(Threads):
             self.hold(name, Sym(f"{name}.program"))
         super().programs(op)
         for name, begin in first.items():
-            self.counted.append(Counts(name, self.turn, begin, self.counters[name] - Sym(f"{name}.program")))
+            self.counted.append(Counts(name, self.interleaving, begin, self.counters[name] - Sym(f"{name}.program")))
 
     def elected(self, op: a.Elected) -> None:
         self.block(op.body.block)

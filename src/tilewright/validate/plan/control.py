@@ -125,7 +125,7 @@ def programs(plan: Plan, op: t.Programs) -> None:
         _name_coordinates(plan, op, cluster, counted, extents, most_programs)
         plan.block(op.body.block)
         return
-    first, step = op.turns
+    first, step = op.interleaving
     stride = values.lift(lambda x: terms.floordiv(x, clusters), values.resize(plan.launch.ctas, 0))
     begin = values.add(cluster, values.scale(stride, first))
     by = values.scale(stride, step)

@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class once(Generic[T]):
-    """A property computed on first access. ``functools.cached_property`` takes a lock in Python 3.11, which costs more
-    than most of these computations."""
+class cached_property(Generic[T]):
+    """``functools.cached_property`` without the lock that it takes in Python 3.11, which costs more than most of these
+    computations."""
 
     def __init__(self, compute: Callable[[Any], T]):
         self.compute = compute
@@ -19,10 +19,10 @@ class once(Generic[T]):
         self.name = name
 
     @overload
-    def __get__(self, node: None, owner: type) -> once[T]: ...
+    def __get__(self, node: None, owner: type) -> cached_property[T]: ...
     @overload
     def __get__(self, node: object, owner: type | None = None) -> T: ...
-    def __get__(self, node: object | None, owner: type | None = None) -> once[T] | T:
+    def __get__(self, node: object | None, owner: type | None = None) -> cached_property[T] | T:
         if node is None:
             return self
         value = node.__dict__[self.name] = self.compute(node)
