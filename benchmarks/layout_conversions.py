@@ -1,7 +1,7 @@
 """Random pairs of register layouts converted on a GPU, every byte compared.
 
-The kernels are emitted as the compiler emits them (layout.conversion, schedule.staging, codegen), assembled where the
-compiler is, and run where the GPU is with numpy and cuda-bindings alone:
+The kernels are emitted as the compiler emits them (layout.conversion, schedule.layout_conversions, codegen), assembled
+where the compiler is, and run where the GPU is with numpy and cuda-bindings alone:
 
     python benchmarks/layout_conversions.py build [--pairs 200] [--seed 1]
     python benchmarks/layout_conversions.py run --json benchmarks/results/layout_conversions.json
@@ -141,7 +141,7 @@ def kernel_of(source: Any, target: Any, size: int, plan: Any, dynamic: bool) -> 
     from tilewright.base.dtypes import DTYPES
     from tilewright.base.expr import TRUE, Const, sym
     from tilewright.hw.target import SM90A
-    from tilewright.schedule.staging import ConversionContext, convert
+    from tilewright.schedule.layout_conversions import ConversionContext, convert
     from tilewright.tile.attributes import TensorType
     from tilewright.transport import dialect as t
 

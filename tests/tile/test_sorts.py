@@ -50,7 +50,7 @@ def test_text_round_trip(name: str) -> None:
     module = traced(CASES[name], CASES[name].draw(np.random.default_rng(0)))
     for op in module.walk():
         if isinstance(op, dialect.Sort):
-            op.taken([2, 0, 1])
+            op.note_bit_order([2, 0, 1])
     context = Context()
     context.load_dialect(Builtin)
     context.load_dialect(dialect.Tile)

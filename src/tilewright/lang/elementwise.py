@@ -1,4 +1,4 @@
-"""The functions of elements: of tiles recorded at the user's line, of Python numbers Python numbers."""
+"""Element-wise functions: of tiles, recorded at the user's line; of Python numbers, which give Python numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorts along an axis: elements in order, their places, and the greatest few.
+"""Sorts along an axis: elements in order, their indices, and the greatest few.
 
 An element is packed into one integer: a key, which has the order of the elements, above its place, so that equal
 elements stay in their order and no two integers are equal. The greatest integer stands for elements that are absent.
@@ -80,12 +80,12 @@ def sort(x: object, axis: int = -1, *, descending: bool = False) -> Tile:
 
 
 def argsort(x: object, axis: int = -1, *, descending: bool = False) -> Tile:
-    """Places of the elements that ``sort`` gives, i32, counted from the tile's start."""
+    """The indices along the axis, in the tile, of the elements that ``sort`` gives: i32."""
     return _unpacked(*_sorted(x, axis, None, descending))[1]
 
 
 def topk(x: object, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Tile, Tile]:
-    """The ``k`` greatest elements along an axis and their places, or the least: a pair of tiles whose axis has ``k``
+    """The ``k`` greatest elements along an axis and their indices, or the least: a pair of tiles whose axis has ``k``
     elements, the greatest first, of equal ones the first. At most 64.
 
     Where there are fewer than ``k`` elements the last ones are absent.

@@ -15,11 +15,11 @@ from tilewright.layout.register import RegisterLayout
 from tilewright.layout.regroup import regrouped
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.indirect import GatheredAddresses
+from tilewright.schedule.layout_conversions import ConversionContext, convert
 from tilewright.schedule.map_builder import Buffered, ClassId
 from tilewright.schedule.misaligned_rows import SYMBOL
 from tilewright.schedule.plan import aligned
 from tilewright.schedule.relayout import Relayout
-from tilewright.schedule.staging import ConversionContext, convert
 from tilewright.schedule.values import ValueLowering
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import (

@@ -100,7 +100,7 @@ class SortLowering:
         run, rest = (*held, *added)[:length], held[length:]
         threads = [b for b in self.bits if isinstance(b, int)]
         order = [_place(self.bits, b) for b in (*run, *rest, *sorted(threads))]
-        op.taken(order)
+        op.note_bit_order(order)
         keys = self.sorted(self.padded(added), run)
         for bit in (*rest, *sorted(threads)):
             keys = self.merged(self.joined(keys, run, bit), run)

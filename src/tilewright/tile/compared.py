@@ -36,11 +36,11 @@ from tilewright.tile.ops import tile_type
 from tilewright.tile.structure import Bind, Kernel, Stream
 
 HALF = (1 << 30) - (1 << 21)
-"""Shifts are told between its negative and itself: twice as much is within the bounds of a bound integer."""
+"""Shifts are clipped to -HALF .. HALF; plus HALF they are within the bounds of an integer that ``Bind`` names."""
 
 
 def bind_shifts(kernel: Kernel) -> None:
-    """Bind what shifts the indices that select scores in a kernel's streams of products."""
+    """Name (``Bind``) the loaded integers that shift compared indices in a kernel's loops with products."""
     for stream in [op for op in kernel.body.block.ops if isinstance(op, Stream)]:
         if not any(isinstance(op, Dot) for op in stream.body.block.ops):
             continue
@@ -50,7 +50,7 @@ def bind_shifts(kernel: Kernel) -> None:
 
 
 def shifts(stream: Stream) -> dict[SSAValue, Expr]:
-    """What is bound before a stream, by the symbols of it plus ``HALF``."""
+    """Each loaded integer that is bound before a stream, with the symbol of its value plus ``HALF``."""
     block = stream.parent_block()
     found: dict[SSAValue, Expr] = {}
     for bind in [op for op in (() if block is None else block.ops) if isinstance(op, Bind)]:

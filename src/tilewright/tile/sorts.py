@@ -38,7 +38,7 @@ class Sort(TileOp):
             result_types=[_sorted(tile_type(x), axis, count)],
         )
 
-    def taken(self, bits: Sequence[int]) -> None:
+    def note_bit_order(self, bits: Sequence[int]) -> None:
         """Notes the order in which a network takes the coordinate's bits."""
         self.attributes["network"] = ArrayAttr([IntAttr(bit) for bit in bits])
 

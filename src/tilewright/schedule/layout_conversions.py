@@ -1,4 +1,4 @@
-"""A tile on its way from one distribution to another: a conversion plan of the layout room as transport ops.
+"""Layout conversions: a conversion plan of ``layout`` as ops of Transport IR.
 
 The plan says how: not at all, by moves between a thread's registers, by lane shuffles, or by a round trip through
 shared memory whose swizzle was found for its stores and loads together.

@@ -18,7 +18,7 @@ from tilewright.layout.library import fragments
 from tilewright.layout.plan import ConversionPlan, PlanKind
 from tilewright.layout.register import RegisterLayout, Repeat
 from tilewright.schedule.conflicts import shared_uses
-from tilewright.schedule.staging import ConversionContext, convert
+from tilewright.schedule.layout_conversions import ConversionContext, convert
 from tilewright.simulate import run
 from tilewright.tile.attributes import TensorType
 from tilewright.transport import asynchronous as a
