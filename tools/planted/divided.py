@@ -514,8 +514,8 @@ _GATHERED = (
         "schedule/hopper/thread_copy_producer",
         "coords[rows.columns] = coords[rows.columns] + (part * tile.panel + _THREAD % lanes * operand.vector)",
         "coords[rows.columns] = coords[rows.columns] + (0 * tile.panel + _THREAD % lanes * operand.vector)",
-        "gathered_product",
-        harmless="The tiles of the kernel have one panel.",
+        "gathered_deep",
+        "scored",
     ),
     _bug(
         "lines of another lane",

@@ -428,11 +428,24 @@ def gathered_product(
     *,
     bm=64,
     bn=64,
+    bk=64,
 ):
     m, n = tw.grid(y, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(x.shape[1], 64):
+    for k in tw.stream(x.shape[1], bk):
         acc += tw.dot(x[rows[m], k], w[n, k].T)
+    y[m, n] = acc
+
+
+@tw.kernel
+def scored(
+    rows: tw.Tensor["P"], x: tw.Tensor["M", "K"], w: tw.Tensor["V", "K"], y: tw.Tensor["M", "P"], *, bn=24, bk=128
+):
+    """Products with some rows of a table."""
+    m, n = tw.grid(y, (64, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], bk):
+        acc += tw.dot(x[m, k], w[rows[n], k].T)
     y[m, n] = acc
 
 
