@@ -476,7 +476,7 @@ _REST = (
         "compiler/empty_streams",
         "if amount is None or simplify((amount <= 0).substitute({extent: 0}), least) != TRUE:",
         "if amount is None:",
-        "no_steps",
+        "over_both",
         kind=Kind.OPTIONS,
     ),
     _bug(

@@ -545,6 +545,21 @@ def weighted(q: tw.Tensor["S", 128], k: tw.Tensor["T", 128], v: tw.Tensor["T", 1
 
 
 @tw.kernel
+def over_both(
+    q: tw.Tensor["S", 128], k: tw.Tensor["T", 128], u: tw.Tensor["U", 128], v: tw.Tensor["U", 128],
+    w: tw.Tensor["T", 128], o: tw.Tensor["S", 128],
+):  # fmt: skip
+    """Two streams, one of which may have no step where the other one has."""
+    s = tw.grid(q.shape[0], 128)
+    rows, acc = q[s, :], tw.zeros((s, 128), tw.f32)
+    for t in tw.stream(k.shape[0], 128):
+        acc += tw.dot(tw.exp(tw.dot(rows, k[t, :].T) * 0.01).to(q.dtype), w[t, :])
+    for t in tw.stream(u.shape[0], 128):
+        acc += tw.dot(tw.exp(tw.dot(rows, u[t, :].T) * 0.01).to(q.dtype), v[t, :])
+    o[s, :] = acc
+
+
+@tw.kernel
 def spread(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto):
     """Two fragments, each with sums of its own."""
     n = tw.grid(y, bn)

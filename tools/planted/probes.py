@@ -525,4 +525,9 @@ PROBES: dict[str, Probe] = {
         given={"rows": tuple(i * 5 % 9 for i in range(40))},
         undecidable=True,
     ),
+    "over_both": Probe(
+        kernels.over_both,
+        lambda q, k, u, v, w: np.exp(q @ k.T * 0.01) @ w + np.exp(q @ u.T * 0.01) @ v,
+        ({"S": 136, "T": 130, "U": 40},),
+    ),
 }
