@@ -476,7 +476,7 @@ _REST = (
         "compiler/empty_streams",
         "if amount is None or simplify((amount <= 0).substitute({extent: 0}), least) != TRUE:",
         "if amount is None:",
-        "no_steps",
+        "over_both",
         kind=Kind.OPTIONS,
     ),
     _bug(
@@ -514,8 +514,8 @@ _GATHERED = (
         "schedule/hopper/thread_copy_producer",
         "coords[rows.columns] = coords[rows.columns] + (part * tile.panel + _THREAD % lanes * operand.vector)",
         "coords[rows.columns] = coords[rows.columns] + (0 * tile.panel + _THREAD % lanes * operand.vector)",
-        "gathered_product",
-        harmless="The tiles of the kernel have one panel.",
+        "gathered_deep",
+        "scored",
     ),
     _bug(
         "lines of another lane",

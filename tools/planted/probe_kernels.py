@@ -428,11 +428,24 @@ def gathered_product(
     *,
     bm=64,
     bn=64,
+    bk=64,
 ):
     m, n = tw.grid(y, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(x.shape[1], 64):
+    for k in tw.stream(x.shape[1], bk):
         acc += tw.dot(x[rows[m], k], w[n, k].T)
+    y[m, n] = acc
+
+
+@tw.kernel
+def scored(
+    rows: tw.Tensor["P"], x: tw.Tensor["M", "K"], w: tw.Tensor["V", "K"], y: tw.Tensor["M", "P"], *, bn=24, bk=128
+):
+    """Products with some rows of a table."""
+    m, n = tw.grid(y, (64, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], bk):
+        acc += tw.dot(x[m, k], w[rows[n], k].T)
     y[m, n] = acc
 
 
@@ -529,6 +542,21 @@ def weighted(q: tw.Tensor["S", 128], k: tw.Tensor["T", 128], v: tw.Tensor["T", 1
         total += p.sum(1)
         acc += tw.dot(p.to(q.dtype), v[t, :])
     o[s, :] = acc / tw.maximum(total, 1.0)[:, None]
+
+
+@tw.kernel
+def over_both(
+    q: tw.Tensor["S", 128], k: tw.Tensor["T", 128], u: tw.Tensor["U", 128], v: tw.Tensor["U", 128],
+    w: tw.Tensor["T", 128], o: tw.Tensor["S", 128],
+):  # fmt: skip
+    """Two streams, one of which may have no step where the other one has."""
+    s = tw.grid(q.shape[0], 128)
+    rows, acc = q[s, :], tw.zeros((s, 128), tw.f32)
+    for t in tw.stream(k.shape[0], 128):
+        acc += tw.dot(tw.exp(tw.dot(rows, k[t, :].T) * 0.01).to(q.dtype), w[t, :])
+    for t in tw.stream(u.shape[0], 128):
+        acc += tw.dot(tw.exp(tw.dot(rows, u[t, :].T) * 0.01).to(q.dtype), v[t, :])
+    o[s, :] = acc
 
 
 @tw.kernel

@@ -508,4 +508,26 @@ PROBES: dict[str, Probe] = {
         index_bits=64,
     ),
     "in_tf32": Probe(kernels.in_tf32, lambda a, b: 1.5 * a @ b.T, _PRODUCT, dtype="f32"),
+    "gathered_deep": Probe(
+        kernels.gathered_product,
+        references.gathered_product,
+        ({"P": 150, "T": 9, "N": 72, "K": 136},),
+        dtypes={"rows": "i32"},
+        given={"rows": (2, -1, 8, 9, 0, 2**31 - 1, 5)},
+        keywords={"bk": 128},
+        undecidable=True,
+    ),
+    "scored": Probe(
+        kernels.scored,
+        lambda rows, x, w: x @ w[rows].T,
+        ({"P": 40, "M": 72, "V": 9, "K": 136},),
+        dtypes={"rows": "i32"},
+        given={"rows": tuple(i * 5 % 9 for i in range(40))},
+        undecidable=True,
+    ),
+    "over_both": Probe(
+        kernels.over_both,
+        lambda q, k, u, v, w: np.exp(q @ k.T * 0.01) @ w + np.exp(q @ u.T * 0.01) @ v,
+        ({"S": 136, "T": 130, "U": 40},),
+    ),
 }

@@ -152,17 +152,6 @@ _NAMED = (
         kind=Kind.SCHEDULE,
     ),
     _bug(
-        "rows of any column",
-        "copies of a thread may be of several rows",
-        _ROWS,
-        "return held.panels == 1 or held.rows % (WARPGROUP_THREADS // lanes) == 0",
-        "return True",
-        "gathered_product",
-        "gathered_narrow",
-        "gathered_wide",
-        kind=Kind.SCHEDULE,
-    ),
-    _bug(
         "rows that stay",
         "integers that differ from step to step are loaded once",
         _ROWS,

@@ -16,10 +16,8 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Sym
 from tilewright.lang.axes import Coord, Span, axis_symbol
-from tilewright.legal.repair_types import ThreadCopy
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, spans_of
-from tilewright.transport.asynchronous import WARPGROUP_THREADS
 
 
 @dataclass(frozen=True)
@@ -108,12 +106,3 @@ def _steady(load: tile.Load) -> bool:
 
 def _read_only(load: tile.Load) -> bool:
     return all(isinstance(use.operation, tile.Load | tile.Gather) for use in load.tensor.uses)
-
-
-def one_row_a_copy(copies: ThreadCopy) -> bool:
-    """Each copy of a thread is of one row, whichever panel it is of: as many integers as copies of a panel."""
-    held = copies.shared.shared_tile
-    if held is None:
-        return False
-    lanes = held.panel * held.element_bytes // copies.vector_bytes
-    return held.panels == 1 or held.rows % (WARPGROUP_THREADS // lanes) == 0

@@ -38,7 +38,7 @@ from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import OperandRole as OperandRole
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.gathered_rows import GatheredRows, gathered_rows, one_row_a_copy
+from tilewright.schedule.hopper.gathered_rows import GatheredRows, gathered_rows
 from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
 from tilewright.schedule.hopper.paged_tile import PagedTile, paged_tile
 from tilewright.schedule.hopper.register_operand import RegisterRows
@@ -396,7 +396,7 @@ class Analysis:
         extents[rows.dimension] = rows.span.size
         for remedy in thread_copies(tile_access(rows.gather, extents, (swizzle,), self.known), self.known):
             copies = remedy.threads
-            if copies is not None and copies.method is CopyMethod.CP_ASYNC and one_row_a_copy(copies):
+            if copies is not None and copies.method is CopyMethod.CP_ASYNC and copies.shared.shared_tile is not None:
                 yield remedy, copies.shared
 
     def layouts(
