@@ -209,15 +209,15 @@ ENCODER = (
     _encode(
         "maps of the first recipe",
         "all maps are encoded from the first recipe",
-        "_fields(recipe, env)) for _, recipe in self._recipes)",
-        "_fields(self._recipes[0][1], env)) for _ in self._recipes)",
+        "encoded = self._encode(recipe, every)",
+        "encoded = self._encode(self._recipes[0][1], every)",
         "nt",
     ),
     _encode(
         "map of the next tensor",
         "addresses are paired with the wrong tensors",
-        'names = (*(f"{n}.address" for n in self._tensors),',
-        'names = (*(f"{n}.address" for n in self._tensors[::-1]),',
+        'self._addresses = (*(f"{name}.address" for name in self._tensors),',
+        'self._addresses = (*(f"{name}.address" for name in self._tensors[::-1]),',
         "nt",
     ),
     _encode(

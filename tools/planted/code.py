@@ -182,7 +182,10 @@ def through_the_api() -> None:
         size = ELEMENT_BITS[DataType(element)] // 8
         outside = {2: b"\xff\x7f", 4: b"\xff\xff\xff\x7f"}[size] if fill else b""
         made.append(
-            DecodedTensorMap(address, size, dims, strides[: rank - 1], box, SPANS[Swizzle(swizzle)], steps, outside)
+            DecodedTensorMap(
+                *(address, size, tuple(dims), tuple(strides[: rank - 1]), tuple(box)),
+                *(SPANS[Swizzle(swizzle)], tuple(steps), outside),
+            )
         )
         block = ctypes.create_string_buffer((len(made) - 1).to_bytes(8, "little") + bytes(120), 128)
         return 0, SimpleNamespace(getPtr=lambda: ctypes.addressof(block), keep=block)
