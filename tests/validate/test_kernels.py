@@ -108,6 +108,21 @@ MISTAKES = {
         r"(setp\.\w+\.s32\s+(%p\d+), .*;\n)(\s*@\2 bra)",
         r"\1{ .reg .b32 x; mov.u32 x, 1; shfl.sync.bfly.b32 x|\2, x, 1, 31, -1; }\n\3",
     ),
+    "a map's contents for its address": (
+        "matmul_12",
+        r"mov\.b64(\s+%rd\d+, )(kernel_matmul_12_param_2);",
+        r"ld.param.u64\1[\2];",
+    ),
+    "an extent with what lies behind it": (
+        "softmax_2",
+        r"(ld\.param\.u32\s+(%r\d+), (\[\S+_param_3\]);)",
+        r"\1\n{ .reg .b64 x; ld.param.u64 x, \3; cvt.u32.u64 \2, x; }",
+    ),
+    "an unused half that is not aligned": (
+        "add",
+        r"(ld\.global\S*\.v4.*\[(%rd\d+)\];)",
+        r"\1\n{ .reg .b16 x; ld.global.nc.u16 x, [\2+1]; }",
+    ),
     "halves exchanged": ("add", r"(cvt\.rn\.bf16x2\.f32 %r\d+, )(%f\d+), (%f\d+)", r"\1\3, \2"),
 }
 

@@ -52,6 +52,7 @@ class ProgramState(Protocol):
     arithmetic: Arithmetic
     bounds: BoundSequence
     parameters: Mapping[str, Value]
+    parameter_bytes: Mapping[str, int]
     constants: Mapping[str, bytes]
     changing: frozenset[str]
     """Tensors that somebody writes while the kernel runs."""
