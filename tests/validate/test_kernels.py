@@ -123,6 +123,17 @@ MISTAKES = {
         r"(ld\.global\S*\.v4.*\[(%rd\d+)\];)",
         r"\1\n{ .reg .b16 x; ld.global.nc.u16 x, [\2+1]; }",
     ),
+    "shared memory of a launch declared in bytes": (
+        "matmul_12",
+        r"\.extern (\.shared .*dynamic_shared\[)\]",
+        r"\g<1>1024]",
+    ),
+    "a variable more in shared memory": (
+        "softmax_2",
+        r"(mov\.u32\s+%r\d+, %tid\.x;)",
+        r".shared .align 4 .b8 more[16];\n\1",
+    ),
+    "fewer words of matrices": ("matmul_12", r"stmatrix\.sync\.aligned\.m8n8\.x4", "stmatrix.sync.aligned.m8n8.x2"),
     "halves exchanged": ("add", r"(cvt\.rn\.bf16x2\.f32 %r\d+, )(%f\d+), (%f\d+)", r"\1\3, \2"),
 }
 
@@ -147,6 +158,8 @@ def test_a_mistake_in_the_ptx_is_found(mistake: str) -> None:
         "cvt.u32.u16 %r1;",
         "bar.sync;",
         "add %r1, %r1, %r2;",
+        "ld.global.v2.u32 {%r1, %r2, %r3, %r4}, [%rd1];",
+        "st.global.v4.u32 [%rd1], {%r1, %r2};",
     ],
 )
 def test_an_instruction_that_is_none_is_undecided(wrong: str) -> None:

@@ -37,6 +37,9 @@ _OF_ANOTHER_FORM = (AssertionError, AttributeError, IndexError, KeyError, TypeEr
 _ANY_WIDTH = frozenset(("ld", "st", "cvt"))
 """Registers of these may be wider than what is moved (PTX ISA 9.1, 9.4.1); of others both sizes agree."""
 
+_SEVERAL = ("v2", "v4", "v8", "x1", "x2", "x4")
+"""Modifiers that say how many registers stand in braces."""
+
 _OF_THREADS = ("bar", "barrier")
 """Opcodes whose ``.sync`` each thread runs for itself, other than ``bar.warp.sync``."""
 
@@ -127,6 +130,9 @@ class Instructions:
         handler = self.opcodes.get(i.opcode)
         if handler is None or not is_read(i):
             raise Undecided(f"{i.name} is not known", f"line {i.line}")
+        several = {int(m[1:]) for m in i.modifiers if m in _SEVERAL}
+        if any(len(o.items) not in several for o in i.operands if several and isinstance(o, Vector)):
+            raise Undecided(f"{i.name} with operands that it does not take", f"line {i.line}")
         if "sync" in i.modifiers and (i.opcode not in _OF_THREADS or "warp" in i.modifiers):
             region.whole.setdefault(holds, f"line {i.line}")
         self.results = set[str]()
