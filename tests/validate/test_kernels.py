@@ -133,6 +133,12 @@ MISTAKES = {
         r"(mov\.u32\s+%r\d+, %tid\.x;)",
         r".shared .align 4 .b8 more[16];\n\1",
     ),
+    "a barrier by halves of a warp": (
+        "softmax_2",
+        r"bar\.sync\s+0;",
+        r"{ .reg .pred q; .reg .b32 x; mov.u32 x, %tid.x; and.b32 x, x, 1; setp.eq.u32 q, x, 0;"
+        r" @q bar.sync 0; @!q bar.sync 0; }",
+    ),
     "fewer words of matrices": ("matmul_12", r"stmatrix\.sync\.aligned\.m8n8\.x4", "stmatrix.sync.aligned.m8n8.x2"),
     "halves exchanged": ("add", r"(cvt\.rn\.bf16x2\.f32 %r\d+, )(%f\d+), (%f\d+)", r"\1\3, \2"),
 }

@@ -40,9 +40,6 @@ _ANY_WIDTH = frozenset(("ld", "st", "cvt"))
 _SEVERAL = ("v2", "v4", "v8", "x1", "x2", "x4")
 """Modifiers that say how many registers stand in braces."""
 
-_OF_THREADS = ("bar", "barrier")
-"""Opcodes whose ``.sync`` each thread runs for itself, other than ``bar.warp.sync``."""
-
 Environment = dict[str, "Value | int | object"]
 
 
@@ -133,7 +130,7 @@ class Instructions:
         several = {int(m[1:]) for m in i.modifiers if m in _SEVERAL}
         if any(len(o.items) not in several for o in i.operands if several and isinstance(o, Vector)):
             raise Undecided(f"{i.name} with operands that it does not take", f"line {i.line}")
-        if "sync" in i.modifiers and (i.opcode not in _OF_THREADS or "warp" in i.modifiers):
+        if i.opcode == "bar" or "aligned" in i.modifiers or ("sync" in i.modifiers and i.opcode != "barrier"):
             region.whole.setdefault(holds, f"line {i.line}")
         self.results = set[str]()
         try:
