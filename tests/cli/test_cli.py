@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cuda.bindings import nvrtc
 from typer.testing import CliRunner, Result
@@ -228,6 +229,31 @@ def test_run_inputs(folder: Path, tmp_path: Path) -> None:
     refused("CMD004", "run", folder, "--input", f"x={tmp_path / 'none.npy'}")
     (tmp_path / "x.npy").write_text("numbers")
     refused("CMD004", "run", folder, "--input", f"x={tmp_path / 'x.npy'}")
+
+
+def _npy(header: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x03\x04 an archive",
+        _npy(b"(((((((\n"),
+        _npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}\n"),
+        _npy(b"{'descr': [('a',), 3], 'fortran_order': False, 'shape': (4,)}\n"),
+    ],
+)
+def test_run_files_that_are_no_array(folder: Path, content: bytes, tmp_path: Path) -> None:
+    """Empty, an archive's beginning, no header, more than memory holds, no dtype."""
+    (tmp_path / "x.npy").write_bytes(content)
+    refused("CMD004", "run", folder, "--input", f"x={tmp_path / 'x.npy'}")
+
+
+def test_run_an_archive_of_arrays(folder: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros(4, np.float32))
+    refused("CMD004", "run", folder, "--input", f"x={tmp_path / 'x.npz'}")
 
 
 @pytest.mark.skipif(gpu_present(), reason="a GPU is present")

@@ -122,6 +122,12 @@ def test_more_names_of_other_languages(name: str) -> None:
     assert refusal(lambda: getattr(tw, name)).help == FUNCTIONS[name]
 
 
+@pytest.mark.parametrize("name", ["bitcast", "where", "log_softmax", "nan_to_num", "logical_not", "stack", "bincount"])
+def test_functions_written_as_methods(name: str) -> None:
+    found = of_body(lambda v, _: getattr(v, name))
+    assert (found.code, found.help) == ("LNG034", METHODS.get(name) or FUNCTIONS[name])
+
+
 def test_a_result_is_of_the_first_tensor_of_floats() -> None:
     """What an index and a table make has the table's dtype: it was the index's, and the values were cut off."""
 

@@ -108,6 +108,38 @@ MISTAKES = {
         r"(setp\.\w+\.s32\s+(%p\d+), .*;\n)(\s*@\2 bra)",
         r"\1{ .reg .b32 x; mov.u32 x, 1; shfl.sync.bfly.b32 x|\2, x, 1, 31, -1; }\n\3",
     ),
+    "a map's contents for its address": (
+        "matmul_12",
+        r"mov\.b64(\s+%rd\d+, )(kernel_matmul_12_param_2);",
+        r"ld.param.u64\1[\2];",
+    ),
+    "an extent with what lies behind it": (
+        "softmax_2",
+        r"(ld\.param\.u32\s+(%r\d+), (\[\S+_param_3\]);)",
+        r"\1\n{ .reg .b64 x; ld.param.u64 x, \3; cvt.u32.u64 \2, x; }",
+    ),
+    "an unused half that is not aligned": (
+        "add",
+        r"(ld\.global\S*\.v4.*\[(%rd\d+)\];)",
+        r"\1\n{ .reg .b16 x; ld.global.nc.u16 x, [\2+1]; }",
+    ),
+    "shared memory of a launch declared in bytes": (
+        "matmul_12",
+        r"\.extern (\.shared .*dynamic_shared\[)\]",
+        r"\g<1>1024]",
+    ),
+    "a variable more in shared memory": (
+        "softmax_2",
+        r"(mov\.u32\s+%r\d+, %tid\.x;)",
+        r".shared .align 4 .b8 more[16];\n\1",
+    ),
+    "a barrier by halves of a warp": (
+        "softmax_2",
+        r"bar\.sync\s+0;",
+        r"{ .reg .pred q; .reg .b32 x; mov.u32 x, %tid.x; and.b32 x, x, 1; setp.eq.u32 q, x, 0;"
+        r" @q bar.sync 0; @!q bar.sync 0; }",
+    ),
+    "fewer words of matrices": ("matmul_12", r"stmatrix\.sync\.aligned\.m8n8\.x4", "stmatrix.sync.aligned.m8n8.x2"),
     "halves exchanged": ("add", r"(cvt\.rn\.bf16x2\.f32 %r\d+, )(%f\d+), (%f\d+)", r"\1\3, \2"),
 }
 
@@ -132,6 +164,8 @@ def test_a_mistake_in_the_ptx_is_found(mistake: str) -> None:
         "cvt.u32.u16 %r1;",
         "bar.sync;",
         "add %r1, %r1, %r2;",
+        "ld.global.v2.u32 {%r1, %r2, %r3, %r4}, [%rd1];",
+        "st.global.v4.u32 [%rd1], {%r1, %r2};",
     ],
 )
 def test_an_instruction_that_is_none_is_undecided(wrong: str) -> None:

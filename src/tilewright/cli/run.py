@@ -6,7 +6,7 @@ import json
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -142,8 +142,9 @@ def _load(name: str, file: Path, artifact: Artifact) -> NDArray[Any]:
     if parameter is None:
         fail("CMD004", found=f"--input {name}", required="a tensor parameter of the bundle")
     try:
-        array = cast("NDArray[Any]", np.load(file, allow_pickle=False))
-    except (OSError, ValueError) as error:
+        with file.open("rb") as source:
+            array = np.lib.format.read_array(source, allow_pickle=False)
+    except Exception as error:  # of a broken file, whose header NumPy reads as Python
         fail("CMD004", found=f"{file}: {error}", required="a NumPy .npy file")
     dtype = _numpy_dtype(DTYPES[parameter.dtype])
     if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:  # how .npy keeps bfloat16

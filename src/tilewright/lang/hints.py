@@ -175,9 +175,11 @@ FUNCTIONS: dict[str, str] = {
     "reshape": "x[m, n].reshape(m, -1, 32)",
     "view": "x.view(tw.i32) of a tile has its bits; other axes are x.reshape(m, -1, 32)",
 }
-"""Help by name. What is also a method of values is in ``METHODS``."""
+"""Help by name. What is written otherwise for a method of values is in ``METHODS``."""
 
 METHODS: dict[str, str] = {
+    "bitcast": "tw.bitcast(x, tw.i32), or x.view(tw.i32)",
+    "where": "tw.where(condition, x, y)",
     "sort": "tw.sort(x, axis)",
     "topk": "tw.topk(x, k, axis)",
     "argsort": "tw.argsort(x, axis)",

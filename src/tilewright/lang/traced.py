@@ -82,9 +82,9 @@ class Traced:
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
             from tilewright.lang import hints  # noqa: PLC0415 - for a mistake only
 
-            found = (
-                hints.METHODS if name not in self._methods_of_loaded else {name: f"load a tile first: x[m, n].{name}"}
-            )
+            found = {**hints.FUNCTIONS, **hints.METHODS}
+            if name in self._methods_of_loaded:
+                found = {name: f"load a tile first: x[m, n].{name}"}
             raise hints.no_such_name(f"{type(self).__name__}.", name, found, dir(type(self)))
 
     def _refuse_value(self, use: str, help: str) -> NoReturn:

@@ -16,6 +16,8 @@ from tilewright.hw.tensormap import MAP_ALIGN_BYTES, MAP_BYTES
 from tilewright.ptx.syntax import Entry, KernelParameter, Module, Pragma
 from tilewright.transport import dialect as t
 
+DYNAMIC = "dynamic_shared"
+"""Of shared memory that a launch gives; all other variables are of their own bytes."""
 _POINTER_BYTES = 8
 _DYNAMIC_ALIGN_BYTES = 16
 """Of dynamic shared memory, which ``ldmatrix`` and vectors of four words need at least."""
@@ -56,6 +58,8 @@ def otherwise_declared(
     if odd:
         yield f"pragma {min(odd)}"
     for variable in entry.shared:
+        if not (variable.name == DYNAMIC if variable.external else variable.name in shared_bytes):
+            yield f"variable {variable.name} in shared memory"
         if variable.align % (_DYNAMIC_ALIGN_BYTES if variable.external else shared_bytes.get(variable.name, 1)):
             yield f"variable {variable.name} at multiples of {variable.align}"
     if len(arguments) != len(entry.parameters):

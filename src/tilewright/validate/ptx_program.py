@@ -65,6 +65,7 @@ class PtxProgram:
         self.arithmetic = Arithmetic(values)
         self.iterations = Iterations(values)
         self.parameters, self.pair, self.bounds, self.constants = parameters, pair, bounds, constants
+        self.parameter_bytes: Mapping[str, int] = {p.name: p.bytes for p in self.entry.parameters}
         self.shared = frozenset(v.name for v in self.entry.shared)
         self.versioned, self.changing = versioned, changing
         self.fixed: dict[str, Value] = {}

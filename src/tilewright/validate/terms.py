@@ -344,6 +344,10 @@ class Terms:
             return c.values if isinstance(c, Table) else np.full(self.threads, c, np.int64)
         return None
 
+    def is_multiple(self, a: Poly, n: int) -> bool:
+        """Whether all terms are multiples of n."""
+        return all(not (c % n if isinstance(c, int) else (c.values % n).any()) for _, c in a.terms)
+
     def single(self, a: Poly) -> Atom | None:
         """The atom that the value is."""
         if len(a.terms) == 1 and len(a.terms[0][0]) == 1 and a.terms[0][1] == 1:

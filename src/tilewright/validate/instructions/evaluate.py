@@ -37,8 +37,8 @@ _OF_ANOTHER_FORM = (AssertionError, AttributeError, IndexError, KeyError, TypeEr
 _ANY_WIDTH = frozenset(("ld", "st", "cvt"))
 """Registers of these may be wider than what is moved (PTX ISA 9.1, 9.4.1); of others both sizes agree."""
 
-_OF_THREADS = ("bar", "barrier")
-"""Opcodes whose ``.sync`` each thread runs for itself, other than ``bar.warp.sync``."""
+_SEVERAL = ("v2", "v4", "v8", "x1", "x2", "x4")
+"""Modifiers that say how many registers stand in braces."""
 
 Environment = dict[str, "Value | int | object"]
 
@@ -52,6 +52,7 @@ class ProgramState(Protocol):
     arithmetic: Arithmetic
     bounds: BoundSequence
     parameters: Mapping[str, Value]
+    parameter_bytes: Mapping[str, int]
     constants: Mapping[str, bytes]
     changing: frozenset[str]
     """Tensors that somebody writes while the kernel runs."""
@@ -126,7 +127,10 @@ class Instructions:
         handler = self.opcodes.get(i.opcode)
         if handler is None or not is_read(i):
             raise Undecided(f"{i.name} is not known", f"line {i.line}")
-        if "sync" in i.modifiers and (i.opcode not in _OF_THREADS or "warp" in i.modifiers):
+        several = {int(m[1:]) for m in i.modifiers if m in _SEVERAL}
+        if any(len(o.items) not in several for o in i.operands if several and isinstance(o, Vector)):
+            raise Undecided(f"{i.name} with operands that it does not take", f"line {i.line}")
+        if i.opcode == "bar" or "aligned" in i.modifiers or ("sync" in i.modifiers and i.opcode != "barrier"):
             region.whole.setdefault(holds, f"line {i.line}")
         self.results = set[str]()
         try:

@@ -23,10 +23,7 @@ def _ld(machine: Instructions, i: Instruction) -> None:
     kind = i.modifiers[-1]
     if i.modifiers[0] == "param":
         assert isinstance(source.base, Identifier)
-        if source.offset:
-            raise Undecided("a part of a parameter", f"line {i.line}")
-        value = machine.values.resize(machine.program.parameters[source.base.name], bits_of(kind))
-        machine.result(target, _in_register(machine, target, value, kind))
+        machine.result(target, _in_register(machine, target, _parameter(machine, source, source.base.name, kind), kind))
         return
     targets = target.items if isinstance(target, Vector) else (target,)
     if "shared::cluster" in i.modifiers:
@@ -47,6 +44,18 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         machine.result(item, _in_register(machine, item, value, kind))
 
 
+def _parameter(machine: Instructions, source: Address, name: str, kind: str) -> Value:
+    """What a launch has put there, or its low bits; of a tensor map only where it lies is known."""
+    found, size = machine.program.parameters[name], machine.program.parameter_bytes[name]
+    if source.offset or bits_of(kind) > 8 * size or size > _LARGEST_BYTES:
+        raise Undecided(f"{kind} of a parameter of {size} bytes", f"line {machine.instruction.line}")
+    return machine.values.resize(found, bits_of(kind))
+
+
+_LARGEST_BYTES = 8
+"""Of a parameter that is a number or an address."""
+
+
 def _of_cluster(machine: Instructions, source: Address, targets: Sequence[Operand]) -> None:
     """Words of the shared memory of another CTA, at an address that ``mapa`` has given."""
     address = shared_address(machine, source)
@@ -61,10 +70,12 @@ def _of_cluster(machine: Instructions, source: Address, targets: Sequence[Operan
 
 
 def _vector(machine: Instructions, address: Value, size: int) -> None:
-    """Notes an access of several elements at once, whose address must be a multiple of its bytes."""
+    """Notes an access of several elements at once, whose address must be a multiple of its bytes; of one element, where
+    the address does not say by itself that it is."""
     where = f"line {machine.instruction.line}"
     for _, here, tensor, offset in machine.places(address):
-        if here != 0 and size > machine.memory.element_bytes.get(tensor, size):
+        several = size > machine.memory.element_bytes.get(tensor, size)
+        if here != 0 and (several or not machine.terms.is_multiple(offset, size)):
             machine.region.vectors.append(VectorAccess(tensor, offset, size, here, where))
 
 

@@ -36,6 +36,7 @@ from tilewright.transport import dialect as t
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Condition
+from tilewright.validate.declared import DYNAMIC
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import Memory
 from tilewright.validate.needs import Fact
@@ -142,7 +143,7 @@ class Plan:
                     pass
         self.bind(t.THREAD, self.terms.table(0, np.arange(self.kernel.threads.data)))
         if self.kernel.shared_bytes is not None:
-            start = self.terms.shared_variable("dynamic_shared")
+            start = self.terms.shared_variable(DYNAMIC)
             align = t.SHARED_BASE_ALIGN_BYTES
             up = self.terms.floordiv(self.terms.add(start, self.terms.const(0, align - 1)), align)
             self.base = self.terms.scale(up, align)
