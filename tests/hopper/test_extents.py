@@ -62,6 +62,9 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
         ((512, 3072, 10240), (128, 192), (1, 2), 1),  # 64 tiles in two parts
         ((832, 576, 4352), (64, 64), (1, 1), 1),  # H200: 14.6 us, in two parts of 128 x 64 18.0
         ((1472, 896, 3520), (128, 96), (1, 1), 1),  # 22.3 us, in two parts of 128 x 192 23.8
+        ((1752, 432, 9592), (64, 128), (4, 1), 1),  # 45.5 us, in two parts of 128 x 128 50.7
+        ((96, 2808, 7912), (128, 128), (1, 4), 1),  # in four parts: 27.1 us, in two of 64 x 96 31.7
+        ((1728, 128, 11264), (64, 128), (1, 4), 1),  # in four parts: 23.0 us, in two of 64 x 64 25.3
         ((5184, 160, 9064), (128, 128), (2, 2), 1),  # rows begin inside of sectors: 58 us, in 64 x 64 91
     ],
 )
