@@ -19,7 +19,7 @@ from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.program_order import FEW_LENGTHS, lengthening
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.hopper.split_extents import CLUSTERED_CTAS, split_variants
-from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, straddles
+from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, panel_columns, straddles
 from tilewright.schedule.swapped_operands import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -274,16 +274,17 @@ def _by_width(
     lines = straddles(kernel, facts, LINE_BYTES)
     across = lines.ne(0)
     sectors = straddles(kernel, facts, SECTOR_BYTES)
-    beside = len(_dots(kernel))
+    beside, panel = len(_dots(kernel)), panel_columns(kernel, facts)
 
     def candidate_tiles(families: Sequence[_Family]) -> list[_CandidateTile]:
         return [
-            _candidate_tile(family, extents, trace(extents), price, target, sectors)
+            _candidate_tile(family, extents, made, price.copying(panel, _shape(made)), target, sectors)
             for family in families
             if family.applies != FALSE
             for width, price in family.widths.items()
             for own in (width if family.widths is SKINNY_WIDTHS else _share(width, beside),)
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
+            for made in (trace(extents),)
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
@@ -321,7 +322,7 @@ def _by_width(
     whole = minimum(
         *(one.time for one in alike),
         *(one.time * one.row_tiles for one in few_rows),
-        *(one.time + (1 - lines) * NEVER for one in clustered),
+        *(one.time + (1 - lines) * NEVER for one in clustered if one.extents[sized.rows[0]] == SKINNY_ROWS),
     )
     parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole, sectors)
     found = [*parts, *(variant for variant, _ in turned)]
@@ -562,6 +563,11 @@ def product_extents(
 
 def _dots(kernel: tile.Kernel) -> list[tile.Dot]:
     return [op for op in kernel.walk() if isinstance(op, tile.Dot)]
+
+
+def _shape(kernel: tile.Kernel) -> tuple[int, ...]:
+    """Of its first product's result."""
+    return tile.tile_type(_dots(kernel)[0].result).shape
 
 
 def _bits(dtype: DType) -> int:
