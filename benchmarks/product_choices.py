@@ -136,7 +136,7 @@ class Way:
         return cls(rows, columns, turns, cluster, kernels=variant.parts is not None, swapped=variant.swapped)
 
     def variant(self, trace: Any, target: Any) -> Any:
-        """The only variant of an artifact."""
+        """The only variant of an artifact, with the hints to L2 that the family's has."""
         from tilewright.base.expr import TRUE, maximum, minimum
         from tilewright.schedule.hopper.candidates import Candidate
         from tilewright.schedule.hopper.product_variant import ProductVariant
@@ -146,14 +146,19 @@ class Way:
         extents = {"bm": self.rows, "bn": self.columns}
         if self.parts > 1:
             cluster = Candidate(self.warpgroups, matrix_stores=False, cluster=(1, self.parts))
-            return ProductVariant(TRUE, (extents,), (cluster,), narrow={**extents, "bn": self.columns // self.parts})
+            narrow = {**extents, "bn": self.columns // self.parts}
+            return ProductVariant(TRUE, (extents,), (cluster,), narrow=narrow, one_wave=True)
         parts = None
         if self.kernels:
             found = split(trace(extents), many=True)
             each = target.sm_count // maximum(found.programs, 1)
             parts = minimum(maximum(each, 1), maximum(found.stream.trip.expr // STEPS, 1))
         candidate = Candidate(self.warpgroups, 2 if self.turns else 1, cluster=self.cluster, whole_stores=True)
-        return ProductVariant(TRUE, (extents,), (candidate,), parts=parts, many=self.kernels, swapped=self.swapped)
+        return ProductVariant(
+            TRUE, (extents,), (candidate,), parts=parts, many=self.kernels, swapped=self.swapped,
+            one_row=self.columns == 64 and self.swapped,
+            one_wave=self.kernels or (self.rows == 64 and self.cluster == (1, 1) and not self.swapped),
+        )  # fmt: skip
 
     @property
     def warpgroups(self) -> int:

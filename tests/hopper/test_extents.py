@@ -8,6 +8,7 @@ import tilewright as tw
 from examples import attention
 from examples import matmul as example
 from support import products as p
+from tilewright.artifact.codec import _MAX_EXPR_CHARACTERS
 from tilewright.compiler.program import traced
 from tilewright.hw.target import SM80, SM90A
 from tilewright.schedule.facts import CallFacts, TensorFacts
@@ -62,6 +63,9 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
         ((512, 3072, 10240), (128, 192), (1, 2), 1),  # 64 tiles in two parts
         ((832, 576, 4352), (64, 64), (1, 1), 1),  # H200: 14.6 us, in two parts of 128 x 64 18.0
         ((1472, 896, 3520), (128, 96), (1, 1), 1),  # 22.3 us, in two parts of 128 x 192 23.8
+        ((1752, 432, 9592), (64, 128), (4, 1), 1),  # 45.5 us, in two parts of 128 x 128 50.7
+        ((96, 2808, 7912), (128, 128), (1, 4), 1),  # in four parts: 27.1 us, in two of 64 x 96 31.7
+        ((1728, 128, 11264), (64, 128), (1, 4), 1),  # in four parts: 23.0 us, in two of 64 x 64 25.3
         ((5184, 160, 9064), (128, 128), (2, 2), 1),  # rows begin inside of sectors: 58 us, in 64 x 64 91
     ],
 )
@@ -81,6 +85,19 @@ def test_the_first_variant_is_the_cheapest(size: tuple[int, int, int]) -> None:
     alone = [v for v in found if v.time is not None and v.applies.evaluate(sizes) and not (v.rewritten or v.candidates)]
     assert first.time is not None
     assert first.time.evaluate(sizes) <= min(v.time.evaluate(sizes) for v in alone if v.time is not None)
+
+
+@pytest.mark.parametrize("kernel", [example.matmul, p.gated])
+def test_predicates_of_a_family_can_be_read_back(kernel: tw.Kernel) -> None:
+    """A price that named each size several times made them three times as long as an artifact's may be."""
+    found = variants(p.request(kernel).facts, kernel)
+    assert max(len(str(variant.predicate)) for variant in found) <= _MAX_EXPR_CHARACTERS
+
+
+@pytest.mark.parametrize(("kernel", "tile"), [(p.nn, (128, 192)), (example.matmul, (128, 208))])
+def test_row_major_columns_are_copied_in_whole_panels(kernel: tw.Kernel, tile: tuple[int, int]) -> None:
+    """A B of 5248 x 5696 x 1536 takes 158 us in turns of 128 x 208, 128 in 128 x 192 (H200)."""
+    assert picked(variants(p.request(kernel).facts, kernel), 5248, 5696, 1536)[0] == tile
 
 
 def test_every_launch_has_a_tile() -> None:

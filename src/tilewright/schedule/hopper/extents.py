@@ -19,7 +19,7 @@ from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.program_order import FEW_LENGTHS, lengthening
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.hopper.split_extents import CLUSTERED_CTAS, split_variants
-from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, straddles
+from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, panel_columns, straddles
 from tilewright.schedule.swapped_operands import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -89,10 +89,13 @@ SHARED_WIDTHS = {
     },
     (128, (2, 2)): {128: Price(410, 900, 1200)},
     (128, (1, 4)): {128: Price(415, 700, 1200)},
+    (64, (4, 1)): {128: Price(255, 1300, 300)},
     (192, (1, 2)): {128: Price(508, 900, 1900)},
 }
 """The same for clusters, whose CTAs read a part of what they share, where rows do not begin with L2 lines. Of several
 products side by side, whose fragments a thread holds together, each has its share of all these columns."""
+NEVER = 10**12
+"""Nanoseconds of what is not offered."""
 SKINNY_ROWS = 64
 SKINNY_WIDTHS = {32: Price(253, 600), 64: Price(337, 600)}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
@@ -268,18 +271,20 @@ def _by_width(
     kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
     if not (sized.rows and sized.columns) or _changed(kernel, small) != [len(kernel.grid) - 2, len(kernel.grid) - 1]:
         return [ProductVariant(TRUE, tuple(choices))]
-    across = straddles(kernel, facts, LINE_BYTES).ne(0)
+    lines = straddles(kernel, facts, LINE_BYTES)
+    across = lines.ne(0)
     sectors = straddles(kernel, facts, SECTOR_BYTES)
-    beside = len(_dots(kernel))
+    beside, panel = len(_dots(kernel)), panel_columns(kernel, facts)
 
     def candidate_tiles(families: Sequence[_Family]) -> list[_CandidateTile]:
         return [
-            _candidate_tile(family, extents, trace(extents), price, target, sectors)
+            _candidate_tile(family, extents, made, price.copying(panel, _shape(made)), target, sectors)
             for family in families
             if family.applies != FALSE
             for width, price in family.widths.items()
             for own in (width if family.widths is SKINNY_WIDTHS else _share(width, beside),)
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
+            for made in (trace(extents),)
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
@@ -314,7 +319,11 @@ def _by_width(
     turned = list(_swapped(wide, choices, sized, trace, target, sectors))
     few_rows = (*rivals[0], *(one for _, one in turned))
     alike = (*fewer, *(one for one in many if one.family.waves == 1))  # whatever needs few waves: parts do
-    whole = minimum(*(one.time for one in alike), *(one.time * one.row_tiles for one in few_rows))
+    whole = minimum(
+        *(one.time for one in alike),
+        *(one.time * one.row_tiles for one in few_rows),
+        *(one.time + (1 - lines) * NEVER for one in clustered if one.extents[sized.rows[0]] == SKINNY_ROWS),
+    )
     parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole, sectors)
     found = [*parts, *(variant for variant, _ in turned)]
     for group in rivals:
@@ -554,6 +563,11 @@ def product_extents(
 
 def _dots(kernel: tile.Kernel) -> list[tile.Dot]:
     return [op for op in kernel.walk() if isinstance(op, tile.Dot)]
+
+
+def _shape(kernel: tile.Kernel) -> tuple[int, ...]:
+    """Of its first product's result."""
+    return tile.tile_type(_dots(kernel)[0].result).shape
 
 
 def _bits(dtype: DType) -> int:
