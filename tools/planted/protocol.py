@@ -34,7 +34,7 @@ _BARRIERS = (
     _bug(
         "transpose's barrier",
         "a tile is read from shared memory before it is written",
-        "staging",
+        "layout_conversions",
         "context.emit(barrier())\n    loaded = context.registers",
         "loaded = context.registers",
         "turned",
@@ -43,7 +43,7 @@ _BARRIERS = (
     _bug(
         "a warp's barrier",
         "a CTA's round trip through shared memory is joined by warps",
-        "staging",
+        "layout_conversions",
         "barrier = t.WarpBarrier if context.warps and plan.barrier is ThreadGroup.WARP else t.Barrier",
         "barrier = t.WarpBarrier",
         "turned",
