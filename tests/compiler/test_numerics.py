@@ -12,6 +12,7 @@ import pytest
 from xdsl.ir import Block
 
 import tilewright as tw
+from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.numerics import _is_loaded, other_numerics
@@ -20,6 +21,7 @@ from tilewright.lang.function_table import UnaryFn
 from tilewright.schedule import numerics_rewrites
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
+from tilewright.transport.tensor_core import Mma
 
 
 @tw.kernel
@@ -133,24 +135,29 @@ def test_loaded_values_that_are_moved_stay_loaded(monkeypatch: pytest.MonkeyPatc
     assert refused(found)
 
 
+@pytest.mark.parametrize("by", ["a move", "products"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_registers_that_something_else_writes_are_not_as_loaded(dtype: str) -> None:
-    """A row is loaded, and then moved over by the results."""
+def test_registers_that_something_else_writes_are_not_as_loaded(dtype: str, by: str) -> None:
+    """A row is loaded, and then moved over by the results, or products are added to it."""
     maps = [op for op in planned(soft, dtype, "f32").transport.walk() if isinstance(op, t.Map)]
     reads = [(x, held) for op in maps for x, held in zip(op.body.block.args, op.inputs, strict=True)]
     x, row = next((x, held) for x, held in reads if _is_loaded(x))
     assert _ORIGINS().loaded(x)
     assert _ORIGINS().narrow(x) == (dtype == "bf16")
     kind = t.registers_of(row)
-    other = t.Registers("other", kind.dtype.dtype, kind.count.data)
     around = x.owner
     assert isinstance(around, Block)
     reader = around.parent_op()
     assert isinstance(reader, t.Map)
-    move = t.RegisterSelect(other.buffer, row, 1, [((k,), Const(0)) for k in range(kind.count.data)])
+    if by == "a move":
+        other = t.Registers("other", kind.dtype.dtype, kind.count.data)
+        writes = t.RegisterSelect(other.buffer, row, 1, [((k,), Const(0)) for k in range(kind.count.data)])
+    else:
+        other = t.Registers("other", DTYPES["bf16"], 8)
+        writes = Mma(row, other.buffer, other.buffer, first=0, a_register=0, b_register=0)
     block = reader.parent_block()
     assert block is not None
-    block.insert_ops_before([other, move], reader)
+    block.insert_ops_before([other, writes], reader)
     assert not _is_loaded(x)
     assert not _ORIGINS().loaded(x)
     assert not _ORIGINS().narrow(x)

@@ -12,7 +12,6 @@ from tilewright.contract.parametric import GraphProof, prove
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.timeline import Timeline
 from tilewright.contract.verification import Certificate, Verification, proved_by_graph
-from tilewright.diag import Diagnostic
 from tilewright.protocol import expand
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.validate import problems
@@ -50,9 +49,8 @@ def _by_event_graph(protocol: Protocol) -> GraphProof | Unknown:
 def _refused(protocol: Protocol, rule: Rule, detail: str) -> Verification:
     """What its declarations alone make wrong, before any step."""
     timeline = Timeline(rule.code, rule.obligation, detail, (), (), (), (), "")
-    found = Diagnostic(rule.code, found=detail, required=rule.text, source=rule.source, help=rule.help)
     refuted = Refuted(rule.obligation, timeline)
-    return Verification(refuted, None, (found,), 0, f"by the declarations of {protocol.name}")
+    return Verification(refuted, None, (rule.diagnostic(detail),), 0, f"by the declarations of {protocol.name}")
 
 
 def certificate(protocol: Protocol, policy: Policy = Policy.STRICT) -> Certificate | None:

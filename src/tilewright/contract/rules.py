@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from tilewright.diag import Diagnostic, Label, Location, Severity
 from tilewright.diag.catalogue import CATALOGUE
 
 
@@ -71,6 +72,29 @@ class Rule(Enum):
     def help(self) -> str:
         """How to mend a breach of it."""
         return CATALOGUE[self.code].help
+
+    def diagnostic(
+        self,
+        found: str,
+        where: Location | None = None,
+        *,
+        more_help: str = "",
+        labels: tuple[Label, ...] = (),
+        notes: tuple[str, ...] = (),
+        severity: Severity = Severity.ERROR,
+    ) -> Diagnostic:
+        """A breach of it, with what the catalogue says."""
+        return Diagnostic(
+            self.code,
+            where=where,
+            found=found,
+            required=self.text,
+            source=self.source,
+            help=self.help + more_help,
+            labels=labels,
+            notes=notes,
+            severity=severity,
+        )
 
 
 ASSUMPTIONS: tuple[tuple[str, str], ...] = (

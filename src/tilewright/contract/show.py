@@ -70,17 +70,8 @@ def warning_of(breach: Breach) -> Diagnostic:
 def _diagnostic(
     breach: Breach, where: Location | None, labels: list[Label], notes: list[str], severity: Severity
 ) -> Diagnostic:
-    rule = breach.rule
-    return Diagnostic(
-        rule.code,
-        where=where,
-        found=breach.detail,
-        required=rule.text,
-        source=rule.source,
-        help=rule.help + _between(breach),
-        labels=tuple(labels),
-        notes=tuple(notes),
-        severity=severity,
+    return breach.rule.diagnostic(
+        breach.detail, where, more_help=_between(breach), labels=tuple(labels), notes=tuple(notes), severity=severity
     )
 
 

@@ -67,22 +67,15 @@ def proved(
 
 def proved_by_graph(protocol: Protocol, policy: Policy, proof: GraphProof) -> Verification:
     """Every rule is kept, as the event graph shows; with a warning for each initialisation without a fence."""
-    rule = Rule.INIT_FENCE
     inits = {
-        step.op.barrier: step
+        step.op.barrier: step.where
         for role in protocol.roles
         for step in steps(role.body)
-        if isinstance(step.op, ops.MbarrierInit) and step.op.barrier in proof.unfenced
+        if isinstance(step.op, ops.MbarrierInit)
     }
     warnings = tuple(
-        Diagnostic(
-            rule.code,
-            where=inits[name].where,
-            found=f"no init fence between the init of {name} and use",
-            required=rule.text,
-            source=rule.source,
-            help=rule.help,
-            severity=Severity.WARNING,
+        Rule.INIT_FENCE.diagnostic(
+            f"no init fence between the init of {name} and use", inits[name], severity=Severity.WARNING
         )
         for name in sorted(proof.unfenced)
     )

@@ -85,14 +85,15 @@ class LaunchPlan:
         self._failures = failures
         self._kept = {report.workspace for report in variant.reports}
         self._workspace, self._workspace_bytes = self._lay_out(variant.workspace)
-        blocks = tuple(map(workspace_address, range(len(self._workspace))))
+        blocks = map(workspace_address, range(len(self._workspace)))
         self._addresses = (*(f"{name}.address" for name in self._tensors), *blocks)
         self._recipes = [
-            (s.slot, s.recipe, tuple(i for i, name in enumerate(self._addresses) if name in s.recipe.symbols))
+            (s.slot, s.recipe, tuple(i for i, name in enumerate(self._addresses) if name in symbols))
             for s in variant.steps
             if isinstance(s, EncodeTensorMap)
+            for symbols in (s.recipe.symbols,)
         ]
-        self._maps_follow_workspace = any(not r.symbols.isdisjoint(blocks) for _, r, _ in self._recipes)
+        self._maps_follow_workspace = any(read and read[-1] >= len(self._tensors) for _, _, read in self._recipes)
         values = sum(len(s.args) if isinstance(s, Launch) else 2 for s in variant.steps)
         self._frame = Frame(
             1 + max((slot for slot, _, _ in self._recipes), default=-1),

@@ -235,11 +235,16 @@ def _written(buffer: SSAValue, found: set[_Origin]) -> Iterable[SSAValue]:
 
 
 def _only_reads(op: Operation, buffer: SSAValue) -> bool:
+    """An op known to leave the registers as they are. The rewrites, which are judged here, have a list of their own."""
     match op:
-        case t.Map() | t.Store() | t.SharedWrite() | t.AtomicReduce() | a.StoreMatrix() | a.Wgmma() | a.Mma():
+        case t.Store() | t.SharedWrite() | t.AtomicReduce() | a.StoreMatrix() | a.WgmmaWait() | t.Pin():
             return True
-        case t.Load() | t.SharedRead() | t.ClusterRead() | a.WgmmaWait() | t.Pin():
-            return True  # by it they are told where, what is waited for, or what stays
+        case t.Map():
+            return buffer not in op.outputs
+        case t.Load() | t.SharedRead() | t.ClusterRead():
+            return buffer != op.buffer  # an index of what is read
+        case a.Wgmma() | a.Mma():
+            return buffer != op.accumulator
         case t.Fold():
             return buffer not in op.targets
         case t.RegisterSelect() | t.Exchange():
@@ -273,7 +278,7 @@ def _is_loaded(value: SSAValue) -> bool:
         loads.append(op) if isinstance(op, t.Load | t.SharedRead) and op.buffer == held else others.append(op)
     if not loads or any(isinstance(op, t.SharedRead) and _shared_by_threads(op) for op in loads):
         return False
-    return all(_only_reads(op, held) and not (isinstance(op, t.Map) and held in op.outputs) for op in others)
+    return all(_only_reads(op, held) for op in others)
 
 
 def _is_sum_of_products(x: SSAValue) -> bool:

@@ -48,9 +48,13 @@ def signal(w: World, t: int, b: int, tx: int = 0, arrivals: int = 0) -> None:
     if abs(total) > _TX_LIMIT:
         raise Problem(Rule.BYTES, (t,), f"{total} bytes pending")
     if pending == 0 and total == 0:
-        unheard = frozenset(cta for cta, wide in bar.heard if not wide and (cta, True) not in bar.heard)
+        unreleased_peers = frozenset(
+            cta for cta, wide in bar.peer_arrivals if not wide and (cta, True) not in bar.peer_arrivals
+        )
         none = frozenset[tuple[int, bool]]()
-        w.bars[b] = bar._replace(pending=bar.initial, tx=0, parity=1 - bar.parity, heard=none, unheard=unheard)
+        w.bars[b] = bar._replace(
+            pending=bar.initial, tx=0, parity=1 - bar.parity, peer_arrivals=none, unreleased_peers=unreleased_peers
+        )
         grid.complete_phase(w, b)
     else:
         w.bars[b] = bar._replace(pending=pending, tx=total)

@@ -54,7 +54,7 @@ class ProtocolInstance:
         self.relaxed = frozenset(t for t in self.everyone if any(not x.acquire for x in waits[t]))
         """Threads with waits that acquire nothing."""
         crosses = self._crosses()
-        self.faint = frozenset(
+        self.cta_scope_arrivals = frozenset(
             s.op.bar.barrier
             for role in protocol.roles
             for s in steps(role.body)
@@ -64,7 +64,7 @@ class ProtocolInstance:
         narrow = frozenset(
             t
             for t in self.everyone
-            if crosses and any(x.scope is ops.Scope.CTA or x.bar.barrier in self.faint for x in waits[t])
+            if crosses and any(x.scope is ops.Scope.CTA or x.bar.barrier in self.cta_scope_arrivals for x in waits[t])
         )
         self.heedless = self.relaxed | narrow
         """Threads with waits that don't acquire all that a barrier may hand on: the narrow ones nothing from peers."""

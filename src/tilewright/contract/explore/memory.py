@@ -224,15 +224,17 @@ def _publish(g: ProtocolInstance, w: World, t: int) -> None:
     w.unseen = frozenset(seen)
 
 
-def acquire(g: ProtocolInstance, w: World, t: int, wide: bool = True, unheard: frozenset[int] = frozenset()) -> None:
+def acquire(
+    g: ProtocolInstance, w: World, t: int, wide: bool = True, unreleased_peers: frozenset[int] = frozenset()
+) -> None:
     """The thread acquires: what others released is over for it too, within its CTA unless ``wide``, but for what CTAs
-    ``unheard`` did."""
+    ``unreleased_peers`` did."""
     if w.unseen:
         own = g.threads[t].cta
 
         def stays(by: int) -> bool:
             cta = own if by == LANDED else g.threads[by].cta
-            return cta != own and (not wide or cta in unheard)
+            return cta != own and (not wide or cta in unreleased_peers)
 
         w.unseen = frozenset(x for x in w.unseen if x[0] != t or stays(x[3]))
 

@@ -190,9 +190,9 @@ def _mbarrier(
             release(g, w, t, op.release and (cta == thread.cta or op.scope is not ops.Scope.CTA))
             if op.release:
                 grid.arrive(w, t, b)
-            if cta != thread.cta and op.bar.barrier in g.faint:
-                heard = (thread.cta, op.release and op.scope is not ops.Scope.CTA)
-                w.bars[b] = w.bars[b]._replace(heard=w.bars[b].heard | {heard})
+            if cta != thread.cta and op.bar.barrier in g.cta_scope_arrivals:
+                arrival = (thread.cta, op.release and op.scope is not ops.Scope.CTA)
+                w.bars[b] = w.bars[b]._replace(peer_arrivals=w.bars[b].peer_arrivals | {arrival})
             barriers.signal(w, t, b, arrivals=op.count * thread.weight)
         case ops.ArriveExpectTx():
             peers.remote(g, w, t, cta)
@@ -206,14 +206,14 @@ def _mbarrier(
             skipped = op.peeked and (t, b) in w.peeked
             w.peeked -= {(t, b)}
             if op.acquire and not skipped:
-                acquire(g, w, t, op.scope is not ops.Scope.CTA, w.bars[b].unheard)
+                acquire(g, w, t, op.scope is not ops.Scope.CTA, w.bars[b].unreleased_peers)
                 grid.acquire(w, t, b)
         case ops.TestWait():
             w.peeked -= {(t, b)}
             if passed(w, b, op):
                 w.peeked |= {(t, b)}
                 if op.acquire:
-                    acquire(g, w, t, op.scope is not ops.Scope.CTA, w.bars[b].unheard)
+                    acquire(g, w, t, op.scope is not ops.Scope.CTA, w.bars[b].unreleased_peers)
                     grid.acquire(w, t, b)
 
 

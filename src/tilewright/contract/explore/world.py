@@ -105,9 +105,9 @@ class MbarrierState(NamedTuple):
     fenced: bool
     owner: int = -1
     """Who initialised it."""
-    heard: frozenset[tuple[int, bool]] = frozenset()
+    peer_arrivals: frozenset[tuple[int, bool]] = frozenset()
     """Of this phase: other CTAs that have arrived, and whether of a scope that reaches this one."""
-    unheard: frozenset[int] = frozenset()
+    unreleased_peers: frozenset[int] = frozenset()
     """Of the phase before: other CTAs whose arrivals handed on no memory."""
 
 
