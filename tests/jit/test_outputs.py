@@ -190,6 +190,12 @@ def test_refused(call: Any, code: str) -> None:
     assert caught.value.code == code
 
 
+def test_tensors_of_another_rank_are_named_where_an_extent_is_unknown() -> None:
+    with pytest.raises(TilewrightError) as caught:
+        both(X[0])
+    assert "was given (20,)" in str(caught.value)
+
+
 def test_the_legal_twins() -> None:
     y = np.empty((3, 20), np.float32)
     repeated(X[0], y)

@@ -21,7 +21,7 @@ from tilewright.base.expr import solved_for
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.fns import AtomicFn
-from tilewright.lang.params import KernelFunction, TensorParam, extent_of
+from tilewright.lang.params import KernelFunction, TensorParam, as_declared, extent_of
 
 
 @dataclass(frozen=True)
@@ -271,15 +271,25 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
             fail("JIT001", found=f"no tensor {param.name}", required=", ".join(t.name for t in function.tensors))
         shape = tuple(_extent(d, extents) for d in param.dims)
         if None in shape:
-            unknown = param.dims[shape.index(None)]
+            unknown, odd = param.dims[shape.index(None)], list(_of_other_ranks(function, given))
             fail(
                 "JIT007",
-                found=f"{param.name}[{', '.join(map(str, param.dims))}], and no tensor of the call has {unknown}",
+                found="; ".join(
+                    (f"{as_declared(param.name, param.dims)}, and no tensor of the call has {unknown}", *odd)
+                ),
                 required="a result whose extents the other tensors have",
-                help=f"allocate {param.name} and pass it",
+                help="pass tensors of the declared dimensions" if odd else f"allocate {param.name} and pass it",
             )
         made[param.name] = empty(first, shape, zero=param.name in uses.added)
     return made
+
+
+def _of_other_ranks(function: KernelFunction, given: Mapping[str, Any]) -> Iterator[str]:
+    """The tensors that have more or fewer dimensions than are declared, which say nothing of extents."""
+    for param in function.tensors:
+        tensor = given.get(param.name)
+        if tensor is not None and len(tensor.shape) != len(param.dims):
+            yield f"{as_declared(param.name, param.dims)} was given {tuple(tensor.shape)}"
 
 
 def _extent(dim: str | int, extents: Mapping[str, Any]) -> Any:

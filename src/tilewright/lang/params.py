@@ -6,7 +6,7 @@ import builtins
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from types import FrameType, NoneType, UnionType
@@ -289,6 +289,11 @@ def _annotated(name: str, annotation: object) -> str:
         if annotation is python:
             return f"write {name}: tw.{ours}, or put it after `*` to make it a compile-time keyword"
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
+
+
+def as_declared(tensor: str, dims: Iterable[str | int]) -> str:
+    """A tensor and its dimensions as errors write them: ``a[M, K]``."""
+    return f"{tensor}[{', '.join(map(str, dims))}]"
 
 
 @cache

@@ -15,7 +15,7 @@ from tilewright.base.expr import solved_for, unsolved
 from tilewright.diag import fail
 from tilewright.jit.outputs import ParameterUses, uses_of
 from tilewright.jit.pytorch import DTYPE_NAMES
-from tilewright.lang.params import KeywordParam, ScalarParam, TensorParam, extent_of
+from tilewright.lang.params import KeywordParam, ScalarParam, TensorParam, as_declared, extent_of
 from tilewright.ops.pytorch import torch
 
 
@@ -116,10 +116,12 @@ class OpSignature:
 
     def _check_rank(self, argument: Argument, shape: tuple[int, ...]) -> None:
         if len(shape) != len(argument.dims):
-            self._refuse_shape(argument, shape, f"{len(argument.dims)} dimensions: {_declared(argument)}")
+            self._refuse_shape(
+                argument, shape, f"{len(argument.dims)} dimensions: {as_declared(argument.name, argument.dims)}"
+            )
 
     def _agree(self, argument: Argument, shape: tuple[Any, ...], extents: Mapping[str, Any]) -> None:
-        declared = _declared(argument)
+        declared = as_declared(argument.name, argument.dims)
         for dim, extent in zip(argument.dims, shape, strict=True):
             known = dim if isinstance(dim, int) else _sum(extents, dim)
             if not isinstance(known, int) or not isinstance(extent, int):
@@ -128,7 +130,7 @@ class OpSignature:
                 self._refuse_shape(argument, shape, f"{dim} = {known} in {declared}")
 
     def _refuse_shape(self, argument: Argument, shape: tuple[Any, ...], required: str) -> NoReturn:
-        help_ = f"its tensors are {self.kernel.name}({', '.join(map(_declared, self.tensors))})"
+        help_ = f"its tensors are {self.kernel.name}({', '.join(as_declared(a.name, a.dims) for a in self.tensors)})"
         fail("JIT010", found=f"{argument.name} of shape {shape}", required=required, help=help_)
 
 
@@ -142,10 +144,6 @@ def _solve(pairs: Sequence[tuple[str | int, Any]], extents: dict[str, Any]) -> N
     while found := [s for dim, n in named if not dim.symbols <= extents.keys() and (s := solved_for(dim, n, extents))]:
         for symbol, extent in found:
             extents.setdefault(symbol, extent)
-
-
-def _declared(argument: Argument) -> str:
-    return f"{argument.name}[{', '.join(map(str, argument.dims))}]"
 
 
 def _disagree(declared: str, shape: object, dim: object, known: object) -> str:
