@@ -9,6 +9,7 @@ from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.schema import KernelArg, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr
+from tilewright.lang.schedule import Schedule
 from tilewright.transport import dialect as t
 from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import ALL, compare
@@ -30,11 +31,11 @@ class Compiled:
 
 
 @cache
-def compiled(example: str, dtype: str = "bf16") -> dict[str, Compiled]:
-    """The kernels of an example, by variant."""
+def compiled(example: str, dtype: str = "bf16", schedule: Schedule | None = None) -> dict[str, Compiled]:
+    """The kernels of an example, by variant; where all is pinned, one with the example's name."""
     case = EXAMPLES_BY_NAME[example]
     dtypes = {name: d.name for name, d in case.tensor_dtypes(DTYPES[dtype]).items()}
-    artifact = case.kernel.compile(dtypes=dtypes)
+    artifact = case.kernel.compile(dtypes=dtypes, schedule=schedule)
     found: dict[str, Compiled] = {}
     for variant in artifact.variants:
         launch = variant.steps[-1]

@@ -37,7 +37,7 @@ def lowered(
 
 
 @cache
-def example(name: str, dtype: str) -> Lowered:
-    """Those of an example in one dtype."""
+def example(name: str, dtype: str, schedule: Schedule | None = None) -> Lowered:
+    """Those of an example in one dtype; where all is pinned, one with the example's name."""
     case = EXAMPLES_BY_NAME[name]
-    return lowered(case.kernel, {n: d.name for n, d in case.tensor_dtypes(DTYPES[dtype]).items()})
+    return lowered(case.kernel, {n: d.name for n, d in case.tensor_dtypes(DTYPES[dtype]).items()}, schedule)

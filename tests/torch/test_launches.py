@@ -57,7 +57,9 @@ def normed(
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    """Results are stand-ins at Y and Z; programs load on the driver, the stream is PyTorch's."""
+    """Results are stand-ins at Y and Z; each test's programs load on its own driver, the stream is PyTorch's."""
+    for operator in (normed, spread):
+        monkeypatch.delitem(operator.signature.kernel.__dict__, "compiled", raising=False)
     fake = FakeDriver(locations=dict.fromkeys((X, W, Y, Z), 0))
 
     def empty(shape: Any, dtype: Any, device: Any) -> OnGpu:

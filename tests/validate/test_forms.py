@@ -7,13 +7,16 @@ import re
 import pytest
 
 from support.compiled_examples import compiled
+from tilewright.lang.schedule import Schedule
 
 pytestmark = pytest.mark.sample(1)
 
-PRODUCT = ("matmul", "matmul_11", "bf16")
-SUM = ("add", "add", "bf16")
-FEW_ROWS = ("matmul", "matmul_9", "bf16")
-"""A product of at most 16 rows, whose right operand is read once."""
+Example = tuple[str, str, str, Schedule | None]
+"""A kernel of the examples: the example, its variant, the dtype, and what is pinned."""
+PRODUCT: Example = ("matmul", "matmul", "bf16", Schedule(extents={"bm": 64, "bn": 32}))
+SUM: Example = ("add", "add", "bf16", None)
+FEW_ROWS: Example = ("matmul", "matmul_0", "bf16", None)
+"""A product of few rows, whose right operand is read once."""
 CASES = [
     # a wait that is tried once; arrivals of more threads, of another order; other orders, scopes, dimensions of copies
     (PRODUCT, r"\nbra WAIT_1;", "\n"),
@@ -41,7 +44,7 @@ CASES = [
     (PRODUCT, r"\.param \.align 64 (\S+ \w+)\[128\]", r".param .align 64 \1[64]"),
     (PRODUCT, r"\.extern \.shared", ".extern .global"),
     (PRODUCT, r"\.extern \.shared \.align 16", ".extern .shared .align 1"),
-    (("softmax", "softmax_2", "bf16"), r"\.shared \.align \d+", ".shared .align 2"),
+    (("softmax", "softmax_2", "bf16", None), r"\.shared \.align \d+", ".shared .align 2"),
     (SUM, r"\.param \.u32", ".param .u64"),
     (SUM, r"\.param \.u64", ".param .u32"),
     (SUM, r"\.target sm_90a", ".target sm_80"),
@@ -52,7 +55,7 @@ CASES = [
     # what a parameter holds, and where it lies
     (SUM, r"ld.param.u64 (\s*%rd\d+), \[(\w+)\]", r"mov.u64 \1, \2"),
     # arithmetic
-    (("softmax", "softmax_2", "bf16"), r"max.NaN.f32", "max.NaN.xorsign.abs.f32"),
+    (("softmax", "softmax_2", "bf16", None), r"max.NaN.f32", "max.NaN.xorsign.abs.f32"),
     (SUM, r"add.rn.f32", "add.f32"),
     (SUM, r"add.rn.f32", "add.rn.ftz.f32"),
     (SUM, r"(add.rn.f32 (\s*%f\d+), %f\d+, %f\d+;)", r"\1\n\tneg.ftz.f32 \2, \2;\n\tneg.f32 \2, \2;"),
@@ -72,9 +75,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("example", "pattern", "other"), CASES, ids=str)
-def test_a_modifier_or_declaration_is_not_overlooked(example: tuple[str, str, str], pattern: str, other: str) -> None:
-    name, variant, dtype = example
-    kernel = compiled(name, dtype)[variant]
+def test_a_modifier_or_declaration_is_not_overlooked(example: Example, pattern: str, other: str) -> None:
+    name, variant, dtype, schedule = example
+    kernel = compiled(name, dtype, schedule)[variant]
     changed, count = re.subn(pattern, other, kernel.ptx, count=1)
     assert count, "nothing to change"
     assert kernel.differences(changed)
@@ -91,9 +94,9 @@ def test_a_modifier_or_declaration_is_not_overlooked(example: tuple[str, str, st
         (PRODUCT, r"bar.sync", "barrier.sync.aligned"),
     ],
 )
-def test_other_words_for_the_same(example: tuple[str, str, str], pattern: str, other: str) -> None:
-    name, variant, dtype = example
-    kernel = compiled(name, dtype)[variant]
+def test_other_words_for_the_same(example: Example, pattern: str, other: str) -> None:
+    name, variant, dtype, schedule = example
+    kernel = compiled(name, dtype, schedule)[variant]
     changed, count = re.subn(pattern, other, kernel.ptx, count=1)
     assert count
     assert kernel.differences(changed) == []
