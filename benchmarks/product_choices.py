@@ -272,6 +272,10 @@ class Prices:
             kind.plan()
         self._variants, self._kind = found[0], kind
 
+    def ways(self) -> set[Way]:
+        """All of the family."""
+        return {Way.of(variant) for variant in self._variants}
+
     def first(self, shape: tuple[int, ...]) -> list[Way]:
         """The way that is chosen, and those that take least time behind it by the prices, ``FIRST`` in all."""
         *batch, m, n, k = shape
