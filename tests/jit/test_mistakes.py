@@ -358,7 +358,10 @@ def test_parameters_named_as_options() -> None:
     def static(x: tw.Tensor["M"], *, static=3):
         pass
 
-    for body in (streamed, static):
+    def of_itself(x: tw.Tensor["M"], *, self=3):
+        pass
+
+    for body in (streamed, static, of_itself):
         assert refusal(lambda body=body: tw.kernel(body)).code == "LNG001"
 
 
