@@ -213,7 +213,7 @@ def test_accumulators_that_fit_nowhere_are_refused() -> None:
     (told,) = caught.value.diagnostics
     assert len(set(told.found.split("; "))) == len(told.found.split("; "))  # each reason once
     assert (
-        "2 consumer warpgroups, tensor copies in pipelines where legal, stored from registers: accumulators take"
+        "2 consumer warpgroups, tensor copies in pipelines where legal, stored by tensor copies where legal: accumulators take"
         in str(told.notes)
     )
     assert "pinned" not in told.help
@@ -236,7 +236,7 @@ def test_what_refuses_several_schedules_is_told_once() -> None:
     *told, pinned = refusal.notes
     assert [[r in note for r in reasons].count(True) for note in told] == [1] * len(reasons)
     assert any("other schedules)" in note for note in told)
-    assert pinned.startswith("pinned is stages=40, which fails for")
+    assert pinned.startswith("pinned is stages=40, which fails where")
     assert len(pinned) < 300  # no formula of the cost model
 
 

@@ -887,6 +887,8 @@ def test_schedules() -> None:
     assert "stages" in checked(caught.value, "LNG027", None).help
     bad: list[dict[str, Any]] = [
         {"warps": 33},
+        {"warps": 3},
+        {"vector": 6},
         {"warps": True},
         {"mode": "fast"},
         {"cluster": (4, 8)},

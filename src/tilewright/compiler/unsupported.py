@@ -41,7 +41,7 @@ class UnsupportedClasses:
                 raise
             refusal, arguments = error.diagnostics[0], all_of([predicate, *(extent <= size for extent, size in sizes)])
             if self._pins:
-                note = f"pinned is {self._pins}" + f", which fails for {summary(arguments)}" * (arguments != TRUE)
+                note = f"pinned is {self._pins}" + f", which fails where {summary(arguments)}" * (arguments != TRUE)
                 raise TilewrightError((replace(refusal, notes=(*refusal.notes, note)),)) from error
             self._first = self._first or error
             reason = f"{refusal.found}; required: {refusal.required} ({refusal.code})"
