@@ -365,6 +365,20 @@ def test_parameters_named_as_options() -> None:
         assert refusal(lambda body=body: tw.kernel(body)).code == "LNG001"
 
 
+def test_parameters_without_names() -> None:
+    def before(x: tw.Tensor["M"], /, y: tw.Tensor["M"]):
+        pass
+
+    def some(*x: tw.Tensor["M"]):
+        pass
+
+    def others(x: tw.Tensor["M"], **y: tw.Tensor["M"]):
+        pass
+
+    for body in (before, some, others):
+        assert refusal(lambda body=body: tw.kernel(body)).code == "LNG001"
+
+
 # -- optional tensors -------------------------------------------------------------------------------------------------
 
 

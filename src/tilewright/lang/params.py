@@ -246,6 +246,9 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
         refuse(
             "LNG001", where=where, found=f"*{name}", required="named parameters", help="name each tensor and keyword"
         )
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        found, required = f"{name}, a parameter before `/`", "parameters that a call may give by name"
+        refuse("LNG001", where=where, found=found, required=required, help="leave the `/` out")
     if isinstance(annotation, TensorSpec):
         if not missing and default is not None:
             found, required = f"{name} = {shown(default)}", "None, or no default"
