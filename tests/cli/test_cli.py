@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import re
 import subprocess
 import sys
@@ -21,6 +23,8 @@ from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import code_bytes, sass
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.cli.commands import app
+from tilewright.cli.compile_ import find_kernel
+from tilewright.cli.options import keyword_value
 from tilewright.cli.run import extents_of, scalars_of
 from tilewright.diag import TilewrightError
 from tilewright.diag.catalogue import CATALOGUE
@@ -123,6 +127,43 @@ def test_compile_options(option: str, kernel_file: Path) -> None:
 @pytest.mark.parametrize("name", ["blok", "target", "schedule", "facts", "x"])
 def test_a_keyword_that_the_kernel_has_not(name: str, kernel_file: Path) -> None:
     refused("CMD002", "compile", f"{kernel_file}:scale", "--set", f"{name}=1", "--out", "out")
+
+
+@pytest.mark.parametrize(
+    ("default", "text", "value"),
+    [
+        (True, "False", False),
+        (1.5, "inf", math.inf),
+        (1.5, "2", 2),
+        ((1, 2), "(3, 4)", (3, 4)),
+        ("a", "16", "16"),
+        ("a", "None", None),
+        (None, "b", "b"),
+        (64, "None", None),
+        (None, "[" * 5000, "[" * 5000),
+    ],
+)
+def test_keywords_are_read_as_their_defaults_are(default: object, text: str, value: object) -> None:
+    read = keyword_value("k", text, default)
+    assert (type(read), read) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("default", "text"), [(True, "false"), (64, "x"), (1.5, "1,5x"), ((1, 2), "1;2"), (64, "-" * 99999)]
+)
+def test_a_text_is_no_number(default: object, text: str) -> None:
+    with pytest.raises(TilewrightError) as caught:
+        keyword_value("k", text, default)
+    (told,) = caught.value.diagnostics
+    assert told.code == "CMD002"
+    assert ("did you mean False?" in told.advice) == (text == "false")
+
+
+def test_kernels_in_a_file_named_as_a_module_of_pythons(kernel_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "operator.py"
+    path.write_text(kernel_file.read_text())
+    assert find_kernel(f"{path}:scale").name == "scale"
+    assert sys.modules["operator"] is operator
 
 
 def test_an_option_given_twice(kernel_file: Path) -> None:

@@ -50,6 +50,8 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (("explain", "wgmma", "--dtype", "i64", "--tile", "128x64"), 2, "i64"),
         (("explain", "tma", "--shape", "9" * 5000, "--dtype", "bf16", "--box", "1"), 2, "CMD002"),
         (("nothing",), 2, "No such command"),
+        (("validate", "x", "--seconds", "inf"), 2, "--seconds"),
+        (("validate", "x", "--seconds", "nan"), 2, "--seconds"),
         (("explain", "TMA999"), 2, "CMD003"),
         (("compile", "nowhere.py:f", "--out", "x"), 2, "CMD001"),
     ],

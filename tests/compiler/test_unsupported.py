@@ -143,7 +143,7 @@ def test_what_is_pinned_is_refused(pins: dict[str, object], said: str, monkeypat
     spilling(["centred_2"], monkeypatch)
     with pytest.raises(TilewrightError, match="CGN002") as caught:
         built(centred, **pins)
-    assert f"pinned is {said}, which fails for N <= 1024" in str(caught.value)
+    assert f"pinned is {said}, which fails where N <= 1024" in str(caught.value)
     assert len(built(centred, upto=1000).left_out) == 1  # a size of the kernel, no pin
 
 

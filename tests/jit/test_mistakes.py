@@ -358,7 +358,24 @@ def test_parameters_named_as_options() -> None:
     def static(x: tw.Tensor["M"], *, static=3):
         pass
 
-    for body in (streamed, static):
+    def of_itself(x: tw.Tensor["M"], *, self=3):
+        pass
+
+    for body in (streamed, static, of_itself):
+        assert refusal(lambda body=body: tw.kernel(body)).code == "LNG001"
+
+
+def test_parameters_without_names() -> None:
+    def before(x: tw.Tensor["M"], /, y: tw.Tensor["M"]):
+        pass
+
+    def some(*x: tw.Tensor["M"]):
+        pass
+
+    def others(x: tw.Tensor["M"], **y: tw.Tensor["M"]):
+        pass
+
+    for body in (before, some, others):
         assert refusal(lambda body=body: tw.kernel(body)).code == "LNG001"
 
 

@@ -196,6 +196,24 @@ def test_tensors_of_another_rank_are_named_where_an_extent_is_unknown() -> None:
     assert "was given (20,)" in str(caught.value)
 
 
+def test_a_tensor_that_can_not_be_left_out_is_told_why() -> None:
+    typed = "@tw.kernel\ndef typed(x: tw.Tensor['N'], y: tw.Tensor['N']):\n    n = tw.grid(x, 64)\n    y[n] = x[n]\n"
+    scope: dict[str, Any] = {"tw": tw}
+    exec(typed, scope)
+    for call, why in (
+        (lambda: scope["typed"](X[0]), "the source of typed"),
+        (lambda: in_place(), "never read"),
+        (lambda: renamed(X[0]), "by their own names"),
+        (lambda: repeated(y=X), "tensors and runtime scalars"),
+    ):
+        with pytest.raises(TilewrightError, match="JIT001") as caught:
+            call()
+        assert why in caught.value.diagnostics[0].advice
+    one = np.empty(20, np.float32)
+    scope["typed"](X[0], one)
+    np.testing.assert_array_equal(one, X[0])
+
+
 def test_the_legal_twins() -> None:
     y = np.empty((3, 20), np.float32)
     repeated(X[0], y)

@@ -120,6 +120,17 @@ def test_a_static_extent_is_known_in_expressions_of_it() -> None:
     assert [[str(d) for d in t.dims] for t in artifact.tensors] == [["M", "64"], ["M", "32"]]
 
 
+@pytest.mark.parametrize("dim", ["half", "short"])
+def test_words_of_extents_are_dimensions_though_dtypes_have_their_name(dim: str) -> None:
+    @tw.kernel
+    def rotated(x: tw.Tensor["T", f"2*{dim}"], angle: tw.Tensor["T", dim], y: tw.Tensor["T", dim]):
+        t, d = tw.grid(y, (4, 16))
+        y[t, d] = x[t, d] * angle[t, d]
+
+    x, angle = _normal(5, 66), _normal(5, 33)
+    np.testing.assert_array_equal(rotated(x, angle), x[:, :33] * angle)
+
+
 def _annotated(dim: str) -> None:
     @tw.kernel
     def kernel(w: tw.Tensor[dim], y: tw.Tensor["N", "M"]):

@@ -77,6 +77,10 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ),
     ("None as an operand", "LNG023", lambda x, m, n: x[m, n] + None, lambda x, m, n: x[m, n] + 1),
     ("text as an operand", "LNG023", lambda x, m, n: "a" + x[m, n], lambda x, m, n: 2 * x[m, n]),
+    ("a shape at two axes", "LNG025", lambda x, m, n: x.shape[0, 1], lambda x, m, n: 0),
+    ("a stream of two extents", "LNG021", lambda x, m, n: tw.stream((1, 2), 4), lambda x, m, n: 0),
+    ("a stream over a shape", "LNG021", lambda x, m, n: tw.stream(x.shape, 4), lambda x, m, n: 0),
+    ("parts at places", "LNG043", lambda x, m, n: x[m, n].split([3, 5])[0], lambda x, m, n: x[m, n].split(1)[0]),
     ("an axis of text", "LNG025", lambda x, m, n: x[m, n].sum("a"), lambda x, m, n: x[m, n].sum((0, 1))),
     ("an axis of a float", "LNG025", lambda x, m, n: x[m, n].sum(1.0), lambda x, m, n: x[m, n].sum()),
     (
@@ -887,6 +891,8 @@ def test_schedules() -> None:
     assert "stages" in checked(caught.value, "LNG027", None).help
     bad: list[dict[str, Any]] = [
         {"warps": 33},
+        {"warps": 3},
+        {"vector": 6},
         {"warps": True},
         {"mode": "fast"},
         {"cluster": (4, 8)},

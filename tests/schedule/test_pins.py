@@ -64,7 +64,6 @@ def test_a_vector_width_is_kept(width: int) -> None:
     "pins",
     [
         {"vector": 8},  # 32 bytes of f32
-        {"vector": 3},
         {"stages": 2},
         {"consumers": 1},
         {"cluster": (2, 1)},

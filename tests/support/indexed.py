@@ -50,6 +50,7 @@ def case(
 
 SHORT = {
     "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
     "float32": "f32",
     "float16": "f16",
     "bfloat16": "bf16",

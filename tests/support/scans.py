@@ -189,6 +189,20 @@ def greatest_so_far(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
     y[m, n] = tw.cummax(x[m, n], 1)
 
 
+def _infinite_bytes(rng: np.random.Generator) -> Arrays:
+    x = rng.choice(np.float32([-np.inf, -3, -0.0, 1.5, np.inf]), (5, 70)).astype(ml_dtypes.float8_e5m2)
+    return {"x": x, "y": stale(5, 70, dtype=x.dtype)}
+
+
+@case(_infinite_bytes, lambda a: {"y": np.minimum.accumulate(a["x"].astype(np.float32)[:, ::-1], 1)[:, ::-1]})
+@tw.kernel
+def least_of_bytes(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    """Infinities are elements like others: those that conversions to 8 bits make finite."""
+    m = tw.grid(x.shape[0], 2)
+    n = tw.axis(x.shape[1], upto=128)
+    y[m, n] = tw.cummin(x[m, n], 1, reverse=True)
+
+
 # -- carried through a stream -----------------------------------------------------------------------------------------
 @tw.kernel
 def long_sums(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], sums: tw.Tensor["M"], *, exclusive=False, step=64):

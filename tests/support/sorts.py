@@ -153,7 +153,8 @@ def _whole(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.integers(-99, 99, shape).astype(np.float32)
 
 
-KINDS = (np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.int8, np.bool_, ml_dtypes.float8_e4m3fn)
+FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+KINDS = (*FLOATS, np.int32, np.int8, np.bool_)
 for each in KINDS:
     _ordered(f"{np.dtype(each).name} ascending", each, 5, 50)
     _ordered(f"{np.dtype(each).name} descending", each, 5, 64, descending=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib.util
 import sys
@@ -20,7 +19,7 @@ import typer
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact
 from tilewright.cli.did_you_mean import meant
-from tilewright.cli.options import by_name
+from tilewright.cli.options import by_name, keyword_value
 from tilewright.cli.terminal import echo
 from tilewright.diag import Location, TilewrightError, fail
 
@@ -47,10 +46,10 @@ def compile_kernel(
 ) -> None:
     statics = by_name("--static", static or [], int)
     dtypes = by_name("--dtype", dtype or [], str)
-    keywords = by_name("--set", set_ or [], literal)
     found = find_kernel(kernel)
+    texts = by_name("--set", set_ or [], str)
     known = [p.name for p in found.keywords] + list(found.optional)
-    for name in keywords.keys() - set(known):
+    for name in texts.keys() - set(known):
         near = difflib.get_close_matches(name, known, 1)
         fail(
             "CMD002",
@@ -58,6 +57,8 @@ def compile_kernel(
             required=", ".join(known) or "no keywords: the kernel has none",
             help=f"did you mean {near[0]}?" if near else "",
         )
+    defaults = {p.name: p.default for p in found.keywords}
+    keywords = {name: keyword_value(name, text, defaults.get(name)) for name, text in texts.items()}
     echo(f"compiling {kernel} for {target} ...", err=True)
     begin = time.perf_counter()
     pinned = _pinned(_text_of(schedule)) if schedule else None
@@ -97,11 +98,14 @@ def split_name(name: str) -> tuple[str, str]:
 
 def module_of(path: Path) -> ModuleType | None:
     """A Python file, run as a module; None if it is none, CMD007 if it raises."""
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    name = path.stem
+    while name in sys.modules:  # kernels in operator.py; others import theirs later
+        name += "_"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         return None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # a user's dataclasses and annotations look their module up
+    sys.modules[name] = module  # a user's dataclasses and annotations look their module up
     sys.path.insert(0, str(path.resolve().parent))  # its neighbours are importable, as under `python FILE.py`
     with running(path):
         spec.loader.exec_module(module)
@@ -145,15 +149,6 @@ def tracing(kernel: Any) -> Generator[None]:
 def _raised(error: BaseException, where: Location | None, required: str, help: str) -> NoReturn:
     found = f"{type(error).__name__}: {error}"
     fail("CMD007", where=where, found=found, required=required, help=meant(error) or help)
-
-
-def literal(text: str) -> int | float | bool | str | None:
-    """A number, True, False or None, or else the text itself."""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-    return value if isinstance(value, int | float | bool | None) else text
 
 
 def _pinned(text: str) -> Schedule:

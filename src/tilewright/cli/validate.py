@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def validate(
     bundle: Annotated[Path, typer.Argument(help="a bundle, folder or file")],
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
-    seconds: Annotated[float, typer.Option(min=0.001, help="of the processor, for each question")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.001, max=1e6, help="of the processor, for each question")] = 60.0,
 ) -> None:
     """Exit status 0: every kernel is validated, proved again, and its machine code is what the assembler makes of its
     PTX; 1: a recipe or a kernel's PTX is refuted; 2: no bundle; 3: something of this is undecided, or tested only.

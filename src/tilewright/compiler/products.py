@@ -111,7 +111,7 @@ class CandidateSearch:
             found="; ".join(dict.fromkeys(why for _, why in self.refusals))
             or f"no schedule here is {self.request.schedule}",
             required="one schedule that fits and is proved",
-            notes=tuple(dict.fromkeys(f"{which}: {why}" for which, why in self.refusals)),
+            notes=_by_reason(self.refusals),
             help=(f"leave out what is pinned: {pins}; or " if (pins := str(self.request.schedule)) else "")
             + (_LESS_SPILLED if spilled else "use smaller tiles, or tiles that are multiples of 64 x 8 x 16"),
         )
@@ -145,6 +145,17 @@ class CandidateSearch:
                 judged = check_descriptors(found.kernel)
             certificate = prove(kernel, found.kernel, judged)
         return certificate if isinstance(certificate, str) else (found, certificate, judged.guard)
+
+
+def _by_reason(refusals: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Why schedules were given up, each reason once, with the first schedule and how many others it is of."""
+    schedules = dict[str, dict[str, None]]()
+    for which, why in refusals:
+        schedules.setdefault(why, {})[which] = None
+    return tuple(
+        f"{next(iter(every))}: {why}" + f" (and {len(every) - 1} other schedules)" * (len(every) > 1)
+        for why, every in schedules.items()
+    )
 
 
 def search_products(

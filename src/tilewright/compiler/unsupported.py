@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tilewright.artifact.schema import LeftOut
 from tilewright.base.expr import TRUE, Expr, all_of
+from tilewright.base.readable import summary
 from tilewright.compiler.requests import Limits, Request
 from tilewright.diag import TilewrightError
 
@@ -40,7 +41,7 @@ class UnsupportedClasses:
                 raise
             refusal, arguments = error.diagnostics[0], all_of([predicate, *(extent <= size for extent, size in sizes)])
             if self._pins:
-                note = f"pinned is {self._pins}" + f", which fails for {arguments}" * (arguments != TRUE)
+                note = f"pinned is {self._pins}" + f", which fails where {summary(arguments)}" * (arguments != TRUE)
                 raise TilewrightError((replace(refusal, notes=(*refusal.notes, note)),)) from error
             self._first = self._first or error
             reason = f"{refusal.found}; required: {refusal.required} ({refusal.code})"

@@ -268,7 +268,12 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
     made: dict[str, Any] = {}
     for param in missing:
         if uses is None or first is None or param.name not in uses.results:
-            fail("JIT001", found=f"no tensor {param.name}", required=", ".join(t.name for t in function.tensors))
+            fail(
+                "JIT001",
+                found=f"no tensor {param.name}",
+                required=", ".join(t.name for t in function.tensors),
+                help=_why_no_result(function, param, uses),
+            )
         shape = tuple(_extent(d, extents) for d in param.dims)
         if None in shape:
             unknown, odd = param.dims[shape.index(None)], list(_of_other_ranks(function, given))
@@ -282,6 +287,15 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
             )
         made[param.name] = empty(first, shape, zero=param.name in uses.added)
     return made
+
+
+def _why_no_result(function: KernelFunction, param: TensorParam, uses: ParameterUses | None) -> str:
+    """What a call is told that leaves out a tensor; empty where it is none that the body writes."""
+    if uses is None:
+        return f"pass {param.name}: the source of {function.name}, which tells what are results, can't be read"
+    if param.name in uses.written | uses.unclear:
+        return f"pass {param.name}: results that may be left out are written by their own names, and never read"
+    return ""
 
 
 def _of_other_ranks(function: KernelFunction, given: Mapping[str, Any]) -> Iterator[str]:

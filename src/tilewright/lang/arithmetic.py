@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tilewright.base.dtypes import DTYPES, DType, bool_, f16, f32, i8, i32, i64, promote, tf32
+from tilewright.base.dtypes import DTYPES, DType, bool_, e5m2, f16, f32, i8, i32, i64, promote, tf32
 from tilewright.base.expr import Const, Expr
 from tilewright.lang.axes import UNIT, Axis, Span, Unit, show_axes, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
@@ -121,6 +121,16 @@ def unary(rec: Recorder, fn: UnaryFn, x: Operand) -> Node:
 def cast(rec: Recorder, x: Node, dtype: DType) -> Node:
     """``x`` in ``dtype``; nothing is recorded if it is so already."""
     return x if x.dtype == dtype else rec.cast(x, dtype)
+
+
+def returned(rec: Recorder, x: Node, dtype: DType) -> Node:
+    """Elements of ``dtype`` that f32 or an integer held: infinities of e5m2 stay, which conversions make finite."""
+    result = cast(rec, x, dtype)
+    if dtype == e5m2 and x.dtype == f32:
+        for infinite in (math.inf, -math.inf):
+            same = compare(rec, CompareFn.EQ, x, infinite)
+            result = select(rec, same, rec.constant(infinite, e5m2), result)
+    return result
 
 
 def bitcast(rec: Recorder, x: Node, dtype: DType) -> Node:

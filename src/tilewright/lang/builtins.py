@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Const, Expr
@@ -96,7 +96,7 @@ def stream(extent: Extent, step: int | None = None, start: Bound | None = None, 
     empty stream.
     """
     rec = recorder_of((extent, start, until))
-    (stop,) = _extents(extent) if not isinstance(extent, Tensor) or extent.ndim == 1 else (_not_one_axis(extent),)
+    stop = _of_one_axis(extent) if isinstance(extent, Tensor) else integer_of(extent, "an extent", code="LNG021")
     begin = _bound(rec, start, "start", stop)
     if until is not None:
         stop = least(stop, _bound(rec, until, "until", stop))
@@ -224,13 +224,15 @@ class _Pass:
             self._recorder.abandon_stream(self._open, frame)
 
 
-def _not_one_axis(tensor: Tensor) -> NoReturn:
-    refuse(
-        "LNG021",
-        found=f"a stream over {tensor!r}",
-        required="one extent",
-        help="name the dimension: tw.stream(x.shape[1], 64)",
-    )
+def _of_one_axis(tensor: Tensor) -> Expr:
+    if tensor.ndim != 1:
+        refuse(
+            "LNG021",
+            found=f"a stream over {tensor!r}",
+            required="one extent",
+            help="name the dimension: tw.stream(x.shape[1], 64)",
+        )
+    return tensor.dims[0]
 
 
 def _extents(over: Extent | tuple[Extent, ...]) -> list[Expr]:

@@ -246,6 +246,9 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
         refuse(
             "LNG001", where=where, found=f"*{name}", required="named parameters", help="name each tensor and keyword"
         )
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        found, required = f"{name}, a parameter before `/`", "parameters that a call may give by name"
+        refuse("LNG001", where=where, found=found, required=required, help="leave the `/` out")
     if isinstance(annotation, TensorSpec):
         if not missing and default is not None:
             found, required = f"{name} = {shown(default)}", "None, or no default"
@@ -308,11 +311,13 @@ def symbols_of(dim: str | int) -> tuple[str, ...]:
 
 
 _WORDS = re.compile(r"[A-Za-z_]\w*")
+_WORDS_OF_EXTENTS = ("half", "short")
+"""Names of dtypes in PyTorch that dimensions have, too: ``x[T, 2*half]``."""
 
 
 def _dim(dim: object, name: str, where: Location) -> str | int:
     """An extent as text: of an expression that of the compiler."""
-    if isinstance(dim, DType) or dtype_named(str(dim)) is not None:
+    if isinstance(dim, DType) or (dim not in _WORDS_OF_EXTENTS and dtype_named(str(dim)) is not None):
         refuse(
             "LNG001",
             where=where,
@@ -380,7 +385,7 @@ def _scalar_default(default: object, dtype: DType, name: str, where: Location) -
 RUNTIME_SCALARS = (f32, i32, u32, i64)
 """Element types of numbers that a launch gives."""
 _OF_CALLS = frozenset(("stream", "budget"))
-_OF_COMPILE = frozenset(("target", "dtypes", "static", "schedule", "facts", "debug"))
+_OF_COMPILE = frozenset(("self", "target", "dtypes", "static", "schedule", "facts", "debug"))
 
 
 def _check_names(params: tuple[Param, ...], where: Location) -> None:

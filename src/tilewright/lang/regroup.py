@@ -7,6 +7,7 @@ from math import prod
 from typing import NoReturn, TypeAlias
 
 from tilewright.base.dtypes import i8, i32
+from tilewright.diag import shown
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Span, show_axes, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
@@ -89,10 +90,10 @@ def _refuse(x: Node, sizes: Sequence[int], required: str) -> NoReturn:
 def split(rec: Recorder, x: Node, sections: int, axis: int) -> list[Node]:
     """The parts of ``x`` along an axis, of equal extents."""
     extent = x.axes[axis].size
-    if sections < 1 or extent % sections:
+    if not isinstance(sections, int) or sections < 1 or extent % sections:  # pyright: ignore[reportUnnecessaryIsInstance]
         refuse(
             "LNG043",
-            found=f"{extent} elements along axis {axis} in {sections} parts",
+            found=f"{extent} elements along axis {axis} in {shown(sections)} parts",
             required="parts of equal extents",
             help="split(2, axis=1) gives two halves; load parts of other extents: x[m, :24], x[m, 24:]",
         )

@@ -51,7 +51,7 @@ def running(
 
     found, last = rec.scan(combine, [x], before, at, exclusive=exclusive, reverse=reverse, neutral=neutral)
     leave(rec, carriers, last)
-    return arithmetic.cast(rec, found[0], dtype)
+    return arithmetic.cast(rec, found[0], dtype) if grows else arithmetic.returned(rec, found[0], dtype)
 
 
 def position_of(axis: int | None, axes: tuple[Axis, ...]) -> int:

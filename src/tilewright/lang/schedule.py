@@ -29,11 +29,11 @@ Pins: TypeAlias = tuple[tuple[str, int], ...]
 class Schedule:
     """Decisions of a schedule; None leaves one to the compiler, anything else is kept or refused with a reason.
 
-    ``warps`` per CTA (1 to 32; consumers' and producers' together), ``stages`` of a ring, ``consumers`` warpgroups,
-    ``mode`` of warp roles, ``cluster`` CTAs along the grid's last two axes, ``persistent`` CTAs that walk the programs,
-    ``vector`` elements per access, ``staged`` operands of products: read from aligned copies wherever tensor copies
-    can't bring them, or never; ``split_k`` parts of the stream that only sums up, each with programs of its own
-    (1: never); ``dependent`` launches, whose CTAs begin before the launch before them has ended and first of all wait
+    ``warps`` per CTA (1, 2, 4, 8, 16 or 32), ``stages`` of a ring, ``consumers`` warpgroups, ``mode`` of warp roles,
+    ``cluster`` CTAs along the grid's last two axes, ``persistent`` CTAs that walk the programs, ``vector`` elements per
+    access (1, 2, 4, 8 or 16), ``staged`` operands of products: read from aligned copies wherever tensor copies can't
+    bring them, or never; ``split_k`` parts of the stream that only sums up, each with programs of its own (1: never);
+    ``dependent`` launches, whose CTAs begin before the launch before them has ended and first of all wait
     for that (programmatic dependent launch); ``extents`` of the ``tw.auto`` keywords.
 
     Text: ``str(schedule)`` is ``stages=4, mode=pingpong, cluster=2x1, @bm=128``, read back by ``Schedule.parse``.
@@ -136,6 +136,8 @@ _LIMITS = {
     "split_k": (1, 1024),
 }
 _INTS = frozenset(_LIMITS)
+_POWERS = ("warps", "vector")
+"""Elements are dealt to threads by the bits of their coordinates."""
 
 
 def _fields(schedule: Schedule) -> dict[str, Any]:
@@ -144,9 +146,10 @@ def _fields(schedule: Schedule) -> dict[str, Any]:
 
 def _int(key: str, value: object) -> int | None:
     low, high = _LIMITS[key]
-    if value is None or (type(value) is int and low <= value <= high):
+    power = key in _POWERS
+    if value is None or (type(value) is int and low <= value <= high and not (power and value & (value - 1))):
         return value
-    _refuse_value(key, value, f"an int of {low} to {high}")
+    _refuse_value(key, value, "a power of two, at most " + str(high) if power else f"an int of {low} to {high}")
 
 
 def _bool(key: str, value: object) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from tilewright.diag import shown
 from tilewright.lang.source_locations import refuse
 
 E = TypeVar("E")
@@ -19,10 +20,10 @@ class Shape(tuple[E, ...]):
         def __getitem__(self, key):
             try:
                 return super().__getitem__(key)
-            except IndexError:
+            except (IndexError, TypeError):
                 refuse(
                     "LNG025",
-                    found=f"dimension {key} of a shape of {len(self)}",
+                    found=f"dimension {shown(key)} of a shape of {len(self)}",
                     required=f"a dimension of {-len(self)} to {len(self) - 1}" if self else "no dimension",
                     help="count dimensions from 0",
                 )

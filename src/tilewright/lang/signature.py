@@ -76,7 +76,7 @@ def _check(kernel: KernelFunction, what: str, names: Iterable[str], known: list[
             near = difflib.get_close_matches(name, known, 1)
             _refuse(
                 kernel,
-                f"a {what} {name!r}",
+                f"{'an' if what[0] in 'aeiou' else 'a'} {what} {name!r}",
                 "one of " + (", ".join(known) or "none: the kernel has no such parameter"),
                 f"did you mean {near[0]!r}?" if near else "",
             )

@@ -178,7 +178,7 @@ def _unpacked(rec: Recorder, x: Node, packing: _Packing) -> tuple[Tile, Tile]:
         value = arithmetic.binary(rec, BinaryFn.XOR, arithmetic.cast(rec, key, u32), _HALF)
     else:
         value = key
-    return Tile(rec, arithmetic.cast(rec, value, packing.dtype)), Tile(rec, place)
+    return Tile(rec, arithmetic.returned(rec, value, packing.dtype)), Tile(rec, place)
 
 
 def _bits(rec: Recorder, x: Node) -> Node:

@@ -573,6 +573,8 @@ def _is_float(value: object) -> bool:
 _NO_INTEGER = "make it an integer: // rounds down, -(-a // b) rounds up"
 _INSTEAD = {
     "Tensor": "name a dimension: x.shape[0]",
+    "Shape": "name a dimension: x.shape[0]",
+    "tuple": "name one of them",
     "Range": "its length is m.size, its places are m.start and m.stop",
     "Tile": "of loaded values only the start and end of a stream or an axis may be made: until=lengths[b]",
     "Fragment": "of loaded values only the start and end of a stream or an axis may be made: until=lengths[b]",

@@ -20,7 +20,7 @@ CODES: tuple[Code, ...] = (
     Code(
         "CMD002",
         "an option's value can't be used",
-        "Options that set something by name (--static, --dtype, --dim, --scalar, --input, --output) are written "
+        "Options that set something by name (--static, --dtype, --set, --dim, --scalar, --input, --output) are written "
         "NAME=VALUE and may be given several times, once a name; others take a shape such as 4096x64, or one of a few "
         "words.",
         bad="--static 4096",
