@@ -113,22 +113,22 @@ _IGNORED = re.compile(r"\(C75\d\d\)|setmaxnreg.*ignored|wgmma.*serializ", re.IGN
 ptxas put in (C7517, C7519)."""
 
 
-FEW_BYTES = 32
+SPILL_TOLERANCE_BYTES = 32
 """Spilled bytes, stores plus loads, that are none of a schedule's business: a register or two."""
-FEW_BYTES_OF_ROLES = 128
+ROLE_SPILL_TOLERANCE_BYTES = 128
 """The same in a kernel with roles, whose next schedule has smaller tiles or no pipelining. Gradients of keys and
 values, heads of 128 (H200, 4 x 16 heads, 4096 keys): steps of 64 queries with 112 bytes spilled 2,049 us, steps of 48
 with none 2,292 us."""
-FEW_BYTES_OF_STREAMS = 320
+STREAM_SPILL_TOLERANCE_BYTES = 320
 """The same where streams are software-pipelined, of which the next schedule has none: what lives through a program, not
 a step, goes to memory. 512 queries over 8,704 keys in pages of 64 (H200, 32 heads of 128): with 216 bytes spilled 128
 us, without pipelining 141; in pages of 16 with 288 130 and 143."""
-FEW_BYTES_OF_PING_PONG = 1024
+PING_PONG_SPILL_TOLERANCE_BYTES = 1024
 """The same for ping-pong: what an epilogue spills is hidden by the other warpgroup's products (e4m3 with scales of
 rows, 4096 x 14336 x 4096, H200: with 912 bytes spilled 313 us, in a shared tile 334)."""
 
 
-def defects(assembled: Assembled, few: int = FEW_BYTES) -> tuple[str, ...]:
+def defects(assembled: Assembled, few: int = SPILL_TOLERANCE_BYTES) -> tuple[str, ...]:
     """What ptxas did against the schedule: found too few registers, spilled more than ``few`` bytes, serialised wgmma,
     ignored setmaxnreg. Empty when all is well."""
     if not assembled.cubin:

@@ -38,9 +38,9 @@ def plan_kernel(
     threads: int | None = None,
     min_ctas: int | None = None,
 ) -> PlannedKernel:
-    """Lower one variant and prove it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice.
+    """Lowers one variant and proves it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice.
 
-    A tile laid from boundaries that can't be proved is laid from its first element, which always can.
+    If a tile that starts at the 16-byte boundary before a row can't be proved, it starts at the row's first element.
     """
     assumptions = assumptions_of(kernel, request.facts)
     apart, classes = classified(kernel)
@@ -79,7 +79,7 @@ def plan_kernel(
 
 
 def _check_vector(request: Request, lowered: transport.Kernel) -> None:
-    """SCH002 if no access moves as many elements as pinned."""
+    """SCH002 if the widest access does not have the pinned vector width."""
     if request.schedule.vector is None:
         return
     accesses = (transport.Load, transport.Store, transport.AtomicReduce)
@@ -95,8 +95,8 @@ def _check_vector(request: Request, lowered: transport.Kernel) -> None:
 
 
 def refuse_pins(request: Request, *, sums: bool) -> None:
-    """SCH002 for decisions that kernels without matrix products do not have; ``sums`` says whether its stream only adds
-    to fragments."""
+    """SCH002 for pins that do not apply to kernels without matrix products; ``sums`` says whether the kernel's stream
+    only adds to fragments, so that it can be split."""
     pins = request.schedule
     found = [
         f"{name}={value}"

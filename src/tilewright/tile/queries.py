@@ -162,6 +162,16 @@ def has_products(kernel: tile.Kernel) -> bool:
     return any(isinstance(op, tile.Dot) for op in kernel.walk())
 
 
+def integers_of(value: SSAValue) -> Operation | None:
+    """The op that computes the integers of an index; widening casts and added axes aside."""
+    op = owner(value)
+    while isinstance(op, tile.Expand | tile.Broadcast) or (
+        isinstance(op, tile.Cast) and element(op.x).is_int and op.dtype.is_int and op.dtype.holds(element(op.x))
+    ):
+        op = owner(op.x)
+    return op
+
+
 def source_of(value: SSAValue, *, casts: bool = False) -> tuple[SSAValue, tuple[int, ...]]:
     """What a value is a transposed view of, and for each of its axes the source's; with ``casts`` in another dtype."""
     perm = tuple(range(tile.tile_type(value).rank))

@@ -36,12 +36,12 @@ Access: TypeAlias = t.Load | t.Store | a.CopyOut | a.CpAsync
 
 
 def vectors_of(lowered: t.Kernel) -> tuple[Access, ...]:
-    """Accesses to tensors that move several elements at once."""
+    """The accesses that move several elements at once."""
     return tuple(op for op in operations(lowered) if isinstance(op, Access) and op.vector.data > 1)
 
 
 def narrow_of(lowered: t.Kernel) -> tuple[tile.TensorType, ...]:
-    """The tensors whose elements' offsets are formed in 32 bits."""
+    """The tensors whose offsets are computed in 32 bits."""
     kinds = (arg.type for arg in lowered.body.block.args)
     return tuple(k for k in kinds if isinstance(k, tile.TensorType)) if lowered.index_bits.data == 32 else ()
 
@@ -86,12 +86,12 @@ def _reach(kind: tile.TensorType) -> Expr:
 
 
 def _bytes(op: Access) -> int:
-    """What the access moves at once."""
+    """The bytes that an access moves at once."""
     return op.vector.data * tensor_type(op.tensor).element.bytes
 
 
 def _open(op: Access, known: Facts, distances: Mapping[str, Expr]) -> Iterator[str]:
-    """What does not follow; ``distances`` are those from boundaries, by symbol."""
+    """The conditions that are not implied; ``distances`` are those from 16-byte boundaries, by symbol."""
     coords = [c.expr for c in op.coords]
     if isinstance(op, t.Load) and op.shifted is not None:
         distance = distances.get(op.shifted)
@@ -126,7 +126,7 @@ def _open(op: Access, known: Facts, distances: Mapping[str, Expr]) -> Iterator[s
 
 
 def _open_from_boundary(op: Access, distance: Mod, name: str, known: Facts) -> Iterator[str]:
-    """The same of a tile that is laid from a boundary, ``distance`` elements before; ``name`` is its symbol."""
+    """The same for a tile that begins at a boundary ``distance`` elements before its row; ``name`` is its symbol."""
     match distance:
         case Mod(elements, Const(between)) if between * tensor_type(op.tensor).element.bytes % _bytes(op) == 0:
             pass
