@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
 
+from tilewright.base import verdict
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.distinct import require_distinct
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
-from tilewright.compiler.proofs.obligations import require_protocols
-from tilewright.compiler.proofs.offsets import require_offsets
+from tilewright.compiler.proofs.obligations import prove_protocols
+from tilewright.compiler.proofs.offsets import prove_offsets
 from tilewright.compiler.proofs.placed import require_placed
-from tilewright.compiler.proofs.shared_memory import require_initialised
-from tilewright.compiler.proofs.stores import certified, prove_stores, recorded
-from tilewright.compiler.proofs.uniform import require_uniform
+from tilewright.compiler.proofs.shared_memory import prove_initialised
+from tilewright.compiler.proofs.stores import certified, prove_stores, recorded, require_proved
+from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.timing import timed
 from tilewright.diag import fail
@@ -66,16 +67,22 @@ def plan_kernel(
     with unchanged(kernel, lowered):
         require_clipped(kernel, lowered)
         require_gate(kernel, lowered)
-        memory = (
-            *require_initialised(kernel, lowered),
-            *require_uniform(kernel, lowered),
-            *require_offsets(kernel, lowered),
-            *require_protocols(kernel, lowered),
-        )
+        memory = require_memory(kernel, lowered)
         scattered = (*require_placed(kernel, lowered), *require_distinct(kernel, lowered))
     certificate = (*certified(kernel, answer), *scattered, *map(recorded, memory))
     _check_vector(request, lowered)
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts)
+
+
+def require_memory(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[verdict.Discharged, ...]:
+    """The obligations of shared memory, loaded bounds, offsets and synchronisation; CRT005, CRT009, CRT008 or CRT006
+    where one is not proved."""
+    return (
+        *require_proved(kernel, prove_initialised(lowered), "CRT005", "every element that is read was written"),
+        *require_proved(kernel, prove_uniform(lowered), "CRT009"),
+        *require_proved(kernel, prove_offsets(lowered), "CRT008"),
+        *require_proved(kernel, prove_protocols(lowered), "CRT006", "a barrier between conflicting accesses"),
+    )
 
 
 def _check_vector(request: Request, lowered: transport.Kernel) -> None:

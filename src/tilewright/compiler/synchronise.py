@@ -11,9 +11,9 @@ from tilewright.contract.runs.search import Failure, machine, search
 from tilewright.protocol.edit import NodePath, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.schedule.synchronise import (
+    ProtocolViolation,
     Prover,
     Synchronised,
-    Violation,
     late_waits,
     stripped,
     synchronised,
@@ -25,20 +25,20 @@ def prover(policy: Policy = Policy.STRICT) -> Prover:
     """The provers as the synthesis asks them: the event graph first, which is quick for correct protocols, then
     canonical runs, which report a violation. Refutations are not replayed."""
 
-    def prove(protocol: Protocol) -> Violation | None:
+    def prove(protocol: Protocol) -> ProtocolViolation | None:
         if isinstance(by_event_graph(protocol), Proved):
             return None
         found = search(machine(protocol, policy))
         if found.failure is not None:
             return _clash(protocol, found.failure)
         if found.reason:
-            return Violation("MBR009", None, None, 0, (), found.reason)
+            return ProtocolViolation("MBR009", None, None, 0, (), found.reason)
         return None
 
     return prove
 
 
-def _clash(protocol: Protocol, failure: Failure) -> Violation:
+def _clash(protocol: Protocol, failure: Failure) -> ProtocolViolation:
     breach, m, st = failure.breach, failure.machine, failure.state
     names = [r.name for r in protocol.roles]
 
@@ -46,7 +46,7 @@ def _clash(protocol: Protocol, failure: Failure) -> Violation:
         role = names.index(m.agents[agent].group.role)
         return next((spot for spot, s in spots(protocol) if s is step and spot.role == role), None)
 
-    return Violation(
+    return ProtocolViolation(
         breach.rule.code,
         place(breach.agent, breach.step),
         None if breach.other is None else place(*breach.other),

@@ -79,16 +79,6 @@ def prove_protocols(lowered: t.Kernel, *, replay: bool = True) -> Proof[str]:
     return Proved(tuple(found))
 
 
-def require_protocols(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
-    """The obligations of a kernel's protocols; CRT006 if one is not met."""
-    answer = prove_protocols(lowered)
-    if isinstance(answer, Proved):
-        return answer.obligations
-    why = answer.witness if isinstance(answer, Refuted) else answer.reason
-    found = f"{answer.obligation}: {why}"
-    fail("CRT006", where=tile.begins_at(kernel), found=found, required="a barrier between accesses that clash")
-
-
 def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, ...]:
     """The obligations of a kernel that its certificate lacks."""
     held = Counter(o.name for o in certificate)

@@ -23,7 +23,6 @@ from tilewright.base.expr import TRUE, Const, Expr, Mod, Sym, divisor, maximum, 
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.proofs.copies import where_it_matters
 from tilewright.compiler.timing import timed
-from tilewright.diag import fail
 from tilewright.legal.facts import Facts
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations, tensor_type
@@ -65,15 +64,6 @@ def prove_offsets(lowered: t.Kernel) -> Proof[str]:
     offsets = ", ".join(kind.tensor_name.data for kind in narrow)
     found = ((ALIGNED, vectors), (OFFSETS, offsets))
     return Proved(tuple(verdict.Discharged(name, METHODS[name], of) for name, of in found if of))
-
-
-def require_offsets(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
-    """The obligations of a kernel's offsets; CRT008 if one is not met."""
-    answer = prove_offsets(lowered)
-    if isinstance(answer, Proved):
-        return answer.obligations
-    assert isinstance(answer, Unknown)
-    fail("CRT008", where=tile.begins_at(kernel), found=answer.reason, required=answer.settle)
 
 
 def _reach(kind: tile.TensorType) -> Expr:

@@ -12,13 +12,13 @@ from xdsl.ir import Operation
 from tilewright.artifact.schema import MAX_EXTENT, Obligation
 from tilewright.base import verdict
 from tilewright.base.expr import Const, Expr, Sym, all_of, minimum, negate, own
-from tilewright.base.verdict import Proof, Proved, Unknown
+from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.loaded import offsets_of, tiles_of
 from tilewright.compiler.reliance import FAILED
 from tilewright.compiler.timing import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.contract.access_report import diagnose
-from tilewright.diag import TilewrightError
+from tilewright.diag import TilewrightError, fail
 from tilewright.lang.axes import Span, axis_symbol
 from tilewright.protocol.access import (
     AccessKind,
@@ -152,6 +152,17 @@ def relying(kernel: tile.Kernel, found: Sequence[Obligation]) -> tuple[Obligatio
     """The obligations, with the promises that those about offsets rely on."""
     by = ", ".join(dict.fromkeys(str(promise) for promise in offsets_of(kernel)))
     return tuple(replace(o, method=f"{o.method}, by {by}") if by and o.name == "once" else o for o in found)
+
+
+def require_proved(
+    kernel: tile.Kernel, answer: Proof[str], code: str, required: str = ""
+) -> tuple[verdict.Discharged, ...]:
+    """The obligations of a proof; the error ``code`` at the kernel's first line if it does not hold."""
+    if isinstance(answer, Proved):
+        return answer.obligations
+    why = answer.witness if isinstance(answer, Refuted) else answer.reason
+    settle = answer.settle if isinstance(answer, Unknown) else ""
+    fail(code, where=tile.begins_at(kernel), found=f"{answer.obligation}: {why}", required=settle or required)
 
 
 def recorded(proved: verdict.Discharged) -> Obligation:

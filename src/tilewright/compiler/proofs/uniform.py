@@ -24,7 +24,6 @@ from tilewright.base.expr import TRUE, Const, Sym
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.proofs.checked_offsets import counted
 from tilewright.compiler.timing import timed
-from tilewright.diag import fail
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations, ops_before
 from tilewright.transport import asynchronous as a
@@ -199,12 +198,3 @@ def _in_role_of(walk: t.Programs) -> Sequence[Operation]:
     role = a.role_of(walk)
     assert role is not None, "programs that several roles walk"
     return operations(role)
-
-
-def require_uniform(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
-    """The obligation of a kernel's loaded bounds; CRT009 if it is not met."""
-    answer = prove_uniform(lowered)
-    if isinstance(answer, Proved):
-        return answer.obligations
-    assert isinstance(answer, Unknown)
-    fail("CRT009", where=tile.begins_at(kernel), found=answer.reason, required=answer.settle)

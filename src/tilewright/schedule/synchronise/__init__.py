@@ -9,6 +9,6 @@ from __future__ import annotations
 from tilewright.schedule.synchronise.cost import cost, stripped
 from tilewright.schedule.synchronise.reorder import late_waits
 from tilewright.schedule.synchronise.search import Synchronised, synchronised, unneeded
-from tilewright.schedule.synchronise.types import Prover, Violation
+from tilewright.schedule.synchronise.types import ProtocolViolation, Prover
 
-__all__ = ["Prover", "Synchronised", "Violation", "cost", "late_waits", "stripped", "synchronised", "unneeded"]
+__all__ = ["ProtocolViolation", "Prover", "Synchronised", "cost", "late_waits", "stripped", "synchronised", "unneeded"]

@@ -30,7 +30,7 @@ from tilewright.protocol.effects import (
 )
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
 from tilewright.schedule.synchronise.cost import join
-from tilewright.schedule.synchronise.types import Fix, Violation
+from tilewright.schedule.synchronise.types import Fix, ProtocolViolation
 
 MOST_IN_FLIGHT = 3
 """Groups that a wait may leave open."""
@@ -78,7 +78,7 @@ def _fills(access: Access, buffer: str) -> bool:
     return access.writes and access.region.buffer == buffer
 
 
-def fixes(protocol: Protocol, violation: Violation) -> Iterator[Fix]:
+def fixes(protocol: Protocol, violation: ProtocolViolation) -> Iterator[Fix]:
     """Candidate fixes of ``violation``."""
     yield from _FixFinder(protocol, violation).run()
 
@@ -86,7 +86,7 @@ def fixes(protocol: Protocol, violation: Violation) -> Iterator[Fix]:
 @dataclass
 class _FixFinder:
     protocol: Protocol
-    violation: Violation
+    violation: ProtocolViolation
 
     def __post_init__(self) -> None:
         found = dict(spots(self.protocol))

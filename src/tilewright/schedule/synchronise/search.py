@@ -17,7 +17,7 @@ from tilewright.protocol.edit import Insertion, NodePath, inserted, replaced, sp
 from tilewright.protocol.model import If, Loop, Node, Protocol, Step, steps
 from tilewright.schedule.synchronise.cost import is_sync, step_cost
 from tilewright.schedule.synchronise.fixes import fixes
-from tilewright.schedule.synchronise.types import Fix, Prover, Violation
+from tilewright.schedule.synchronise.types import Fix, ProtocolViolation, Prover
 
 MOST_QUESTIONS = 2000
 """Calls of the prover before giving up."""
@@ -30,7 +30,7 @@ class Synchronised:
     """The result of the search: the protocol, or None with the violation that no fix resolved."""
 
     protocol: Protocol | None
-    violation: Violation | None
+    violation: ProtocolViolation | None
     questions: int
     """How often the prover was asked."""
 
@@ -42,13 +42,13 @@ class _CountingProver:
     prove: Prover
     questions: int = 0
     fixes: int = -1
-    violation: Violation | None = None
+    violation: ProtocolViolation | None = None
 
-    def __call__(self, protocol: Protocol) -> Violation | None:
+    def __call__(self, protocol: Protocol) -> ProtocolViolation | None:
         self.questions += 1
         return self.prove(protocol)
 
-    def stuck(self, violation: Violation, fixes: int) -> None:
+    def stuck(self, violation: ProtocolViolation, fixes: int) -> None:
         """Records the violation that was reached with most fixes."""
         if fixes > self.fixes:
             self.fixes, self.violation = fixes, violation
@@ -69,7 +69,11 @@ def synchronised(protocol: Protocol, prove: Prover) -> Synchronised:
 
 
 def _repaired(
-    protocol: Protocol, violation: Violation, ask: _CountingProver, seen: set[Protocol], put_in: tuple[Step, ...]
+    protocol: Protocol,
+    violation: ProtocolViolation,
+    ask: _CountingProver,
+    seen: set[Protocol],
+    put_in: tuple[Step, ...],
 ) -> Protocol | Step | None:
     """Depth-first search over fixes with which the prover gets further. If none helps and the violation is at a step
     ``put_in``, that step is the result, and the search returns to where it was chosen."""
@@ -107,7 +111,7 @@ def _step(protocol: Protocol, wanted: NodePath | None) -> Step | None:
     return next((step for spot, step in spots(protocol) if spot == wanted), None)
 
 
-def _further(before: Violation, after: Violation, at: Step | None, steps: tuple[Step, ...]) -> bool:
+def _further(before: ProtocolViolation, after: ProtocolViolation, at: Step | None, steps: tuple[Step, ...]) -> bool:
     """Whether the fix ``steps`` changed the violation for the better."""
     if after.code == "MBR012" != before.code:
         return False  # all arrivals are there: fewer waits never end in a deadlock, so one too many does

@@ -10,7 +10,7 @@ from tilewright.protocol.model import Protocol
 
 
 @dataclass(frozen=True)
-class Violation:
+class ProtocolViolation:
     """Why a protocol is not proved: the code of the rule, the step that breaks it and the one it conflicts with.
 
     ``role`` is that of the step's threads. ``instance`` holds the trip counts that show the violation, the smallest
@@ -27,7 +27,7 @@ class Violation:
     """The buffer that is read, where nothing was written to it before."""
 
 
-Prover = Callable[[Protocol], Violation | None]
+Prover = Callable[[Protocol], ProtocolViolation | None]
 """None: proved."""
 
 
