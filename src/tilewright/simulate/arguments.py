@@ -22,7 +22,7 @@ from tilewright.transport.dialect import Kernel
 
 @dataclass(frozen=True)
 class BoundTensor:
-    """One tensor argument: its array, and its strides in elements."""
+    """A tensor argument: its array, and its strides in elements."""
 
     name: str
     dtype: DType
