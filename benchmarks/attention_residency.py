@@ -74,7 +74,7 @@ def compiled(way: Way, mask: str) -> str:
     import tilewright as tw
     from tilewright.compiler import products
     from tilewright.schedule.hopper import lower
-    from tilewright.schedule.hopper.candidates import Candidate
+    from tilewright.schedule.hopper.candidate import Candidate
 
     def only(*_: Any) -> Iterator[Candidate]:
         whole = LENGTHS[0] % way.keys == 0

@@ -138,7 +138,7 @@ class Way:
     def variant(self, trace: Any, target: Any) -> Any:
         """The only variant of an artifact, with the hints to L2 that the family's has."""
         from tilewright.base.expr import TRUE, maximum, minimum
-        from tilewright.schedule.hopper.candidates import Candidate
+        from tilewright.schedule.hopper.candidate import Candidate
         from tilewright.schedule.hopper.product_variant import ProductVariant
         from tilewright.schedule.hopper.split_extents import STEPS
         from tilewright.schedule.split_k import split

@@ -35,7 +35,7 @@ def ask(verdict: Legality[int]) -> str:
             return f"unknown {obligation}"
 
 
-def test_verdicts_are_told_apart() -> None:
+def test_verdicts_are_distinguished() -> None:
     answers = [Legal(1), Factored(1, "registers"), Repairs((CLASH,), ()), Illegal((CLASH,)), Unknown("fits", "time")]
     assert [ask(a) for a in answers] == [
         "legal 1",

@@ -204,7 +204,7 @@ def test_what_is_no_protocol_is_refused(name: str, words: str) -> None:
         ("\ndef p():\n    return 1 // 0\n", "CMD007", "ZeroDivisionError"),
     ],
 )
-def test_what_a_file_raises_is_told_with_its_line(text: str, code: str, words: str, tmp_path: Path) -> None:
+def test_what_a_file_raises_is_reported_with_its_line(text: str, code: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(text)
     result = tilewright("check", f"{file}:p")

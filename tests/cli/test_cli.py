@@ -125,7 +125,7 @@ def test_compile_options(option: str, kernel_file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["blok", "target", "schedule", "facts", "x"])
-def test_a_keyword_that_the_kernel_has_not(name: str, kernel_file: Path) -> None:
+def test_an_unknown_keyword(name: str, kernel_file: Path) -> None:
     refused("CMD002", "compile", f"{kernel_file}:scale", "--set", f"{name}=1", "--out", "out")
 
 
@@ -181,7 +181,7 @@ def test_show_plan_and_certificate(folder: Path) -> None:
         assert part in text
 
 
-def test_show_says_the_most_important_on_a_screen(folder: Path) -> None:
+def test_show_prints_a_summary_of_one_screen(folder: Path) -> None:
     lines = tilewright("show", folder).output.splitlines()
     assert lines[0] == "scale for sm_90a, schema 6"
     assert "2 variant(s), 2 fact(s) that a launch has to satisfy" in lines

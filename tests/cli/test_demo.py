@@ -49,7 +49,7 @@ def test_a_wrong_result_ends_with_status_1(tmp_path: Path, monkeypatch: pytest.M
     assert "differs" in (tmp_path / "x.html").read_text()
 
 
-def test_a_refusal_is_told_and_ends_with_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_reported_and_ends_with_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_softmax(monkeypatch, {"keywords": {"upto": 100}})  # rows of 1000
     result = tilewright("demo", "--out", tmp_path / "x.html", "--examples", EXAMPLES)
     assert result.exit_code == 1

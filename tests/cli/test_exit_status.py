@@ -123,7 +123,7 @@ def kernel_of(folder: Path, line: str) -> Path:
     return file
 
 
-def test_what_a_bundle_says_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_of_a_bundle_cannot_control_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle.write_folder(renamed(scale(), "\x1b[31mred\x07\N{RIGHT-TO-LEFT OVERRIDE}"), tmp_path / "x.bundle")
     status, text = said(capsys, "show", str(tmp_path / "x.bundle"))
     assert status == 0
@@ -149,7 +149,7 @@ def test_a_disk_that_refuses_the_bundle(tmp_path: Path, capsys: pytest.CaptureFi
     assert (status, "ART010" in text) == (2, True)
 
 
-def test_nobody_reads_the_output_any_more() -> None:
+def test_the_output_pipe_is_closed() -> None:
     with subprocess.Popen([*COMMAND, "explain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -193,7 +193,9 @@ def test_an_interrupt_of_a_command_is_quiet(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_a_crash_of_ours_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_crash_of_ours_is_reported_as_such(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def crash(*_: object) -> None:
         raise ZeroDivisionError("here")
 

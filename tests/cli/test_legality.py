@@ -61,7 +61,7 @@ def test_an_illegal_map_is_explained_and_repaired() -> None:
     assert "repairs" in result.output
 
 
-def test_a_legal_map_says_what_its_copies_keep_to() -> None:
+def test_a_legal_map_states_the_limits_of_its_copies() -> None:
     output = tilewright(*MATRIX, "--shape", "4096x4096").output
     assert "begins at a multiple of 8 elements, at 1024 bytes" in output
     assert "completes 8192 bytes on its mbarrier" in output
@@ -77,7 +77,7 @@ def test_stores_are_judged_as_stores() -> None:
     assert found["direction"] == "store"
 
 
-def test_prices_are_those_of_the_reuse_that_is_told() -> None:
+def test_prices_are_those_of_the_reuse_that_is_given() -> None:
     def staged(*options: str) -> tuple[str, float]:
         found = json.loads(tilewright(*MATRIX, "--shape", "4100x4100", "--json", *options).output)["repairs"]
         return found[0]["action"], next(r["seconds"] for r in found if "padded" in r["action"])
@@ -88,7 +88,7 @@ def test_prices_are_those_of_the_reuse_that_is_told() -> None:
     refused("TMA074", *MATRIX, "--shape", "4100x4100", "--reuse", "0")
 
 
-def test_json_says_the_same() -> None:
+def test_json_has_the_same_contents() -> None:
     result = tilewright(*MATRIX, "--shape", "4100x4100", "--strides", "4104x1", "--swizzle", "128B", "--json")
     assert json.loads(result.output)["verdict"] == "Legal"
     result = tilewright(*MATRIX, "--shape", "4100x4100", "--address-align", "8", "--arch", "sm_90a", "--json")

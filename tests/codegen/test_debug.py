@@ -12,7 +12,7 @@ from tilewright.codegen.assemble import assemble
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.diag.configuration import Configuration
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import dialect as t
 
 pytestmark = pytest.mark.sample(1)

@@ -20,7 +20,7 @@ from tilewright.codegen.guard import mismatches
 from tilewright.codegen.sync_in_ir import planned_flows, role_threads
 from tilewright.codegen.sync_in_ptx import ptx_flows
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

@@ -17,7 +17,7 @@ from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.base.dtypes import bf16
 from tilewright.base.expr import TRUE, Const, Sym, all_of
 from tilewright.base.verdict import Unknown
-from tilewright.codegen.assemble import FEW_BYTES, FEW_BYTES_OF_ROLES, Assembled, defects
+from tilewright.codegen.assemble import ROLE_SPILL_TOLERANCE_BYTES, SPILL_TOLERANCE_BYTES, Assembled, defects
 from tilewright.compiler import build as build_room
 from tilewright.compiler.proofs import stores as certify_room
 from tilewright.compiler.proofs.stores import certified, prove_stores
@@ -131,7 +131,10 @@ assemble_once = cache(build_room.assemble)
         (lambda good: replace(good, log=f"{good.log}\n{SERIALISED}"), "C7510"),
         (lambda good: replace(good, log=f"{good.log}\n{IGNORED}"), "C7508"),
         (lambda good: replace(good, log=f"{good.log}\n{WAITED}"), "C7517"),
-        (lambda good: replace(good, spill_bytes=FEW_BYTES_OF_ROLES + 4), f"{FEW_BYTES_OF_ROLES + 4} bytes spilled"),
+        (
+            lambda good: replace(good, spill_bytes=ROLE_SPILL_TOLERANCE_BYTES + 4),
+            f"{ROLE_SPILL_TOLERANCE_BYTES + 4} bytes spilled",
+        ),
         (lambda good: replace(good, ptx=good.ptx.replace("wgmma.fence", "// ", 1)), "CGN004, role consumer"),
     ],
 )
@@ -179,9 +182,11 @@ def test_what_ptxas_says_against_the_schedule_is_a_defect() -> None:
         "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register count",
     ):
         assert defects(replace(clean, log=line)) == (line,)
-    assert defects(replace(clean, spill_bytes=FEW_BYTES + 4)) == (f"{FEW_BYTES + 4} bytes spilled",)
-    assert defects(replace(clean, spill_bytes=FEW_BYTES_OF_ROLES), FEW_BYTES_OF_ROLES) == ()
-    assert defects(replace(clean, spill_bytes=FEW_BYTES)) == ()
+    assert defects(replace(clean, spill_bytes=SPILL_TOLERANCE_BYTES + 4)) == (
+        f"{SPILL_TOLERANCE_BYTES + 4} bytes spilled",
+    )
+    assert defects(replace(clean, spill_bytes=ROLE_SPILL_TOLERANCE_BYTES), ROLE_SPILL_TOLERANCE_BYTES) == ()
+    assert defects(replace(clean, spill_bytes=SPILL_TOLERANCE_BYTES)) == ()
 
 
 def test_emitted_code_that_does_not_compile() -> None:

@@ -32,7 +32,8 @@ from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate, schedule
+from tilewright.schedule.hopper.candidate import Candidate
+from tilewright.schedule.hopper.candidates import schedule
 from tilewright.schedule.split_k import NotSplitError, split
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, coord_attr

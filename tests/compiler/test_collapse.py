@@ -162,7 +162,7 @@ def test_extents_that_somebody_pinned_stay() -> None:
 
 
 # -- proofs ------------------------------------------------------------------------------------------------------------
-def test_the_certificate_says_so() -> None:
+def test_the_certificate_states_it() -> None:
     row = variants(gated)[0]
     (obligation,) = certify_collapsed(row, row.predicate)
     assert obligation.name == "collapsed"

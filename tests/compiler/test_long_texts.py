@@ -18,7 +18,7 @@ from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.products import CandidateSearch
 from tilewright.diag import TilewrightError
 from tilewright.jit import Kernel
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.unrolled import instructions, is_long
 
 pytestmark = pytest.mark.sample(1)
@@ -130,8 +130,8 @@ def test_what_turns_spill_another_warpgroup_hides(monkeypatch: pytest.MonkeyPatc
     """e4m3 with scales of rows, 128 x 208: 912 bytes in turns are quicker than a tile that two warpgroups share."""
     shared, turns = Candidate(1), Candidate(1, ping_pong=2)
     found, _ = search(monkeypatch, {(208, turns): "turns", (208, shared): "shared"})
-    assert found.next().few_bytes >= 912
-    assert found.next("not those").few_bytes < 912
+    assert found.next().spill_tolerance_bytes >= 912
+    assert found.next("not those").spill_tolerance_bytes < 912
 
 
 def test_a_kernel_that_was_given_up_is_not_assembled_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,14 +20,15 @@ from support.generality import CASES
 from tilewright.base.dtypes import bf16, dtype_named, f32
 from tilewright.base.expr import TRUE, Const, Expr, all_of, sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
+from tilewright.compiler.plain import require_memory
 from tilewright.compiler.program import plan
-from tilewright.compiler.proofs.obligations import missing, prove_protocols, require_protocols
+from tilewright.compiler.proofs.obligations import missing, prove_protocols
 from tilewright.compiler.requests import Request, default_facts
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM80, SM90A, Target
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -137,7 +138,7 @@ def test_a_certificate_holds_the_protocol() -> None:
     assert len(rest) < len(planned.certificate)
     assert set(missing(rest, planned.transport)) == {o.name for o in planned.certificate} - {o.name for o in rest}
     with pytest.raises(TilewrightError, match="CRT006"):
-        require_protocols(planned.tile, without(planned.transport, 0))
+        require_memory(planned.tile, without(planned.transport, 0))
 
 
 # -- text written by hand ----------------------------------------------------------------------------------------------

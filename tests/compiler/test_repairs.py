@@ -25,7 +25,7 @@ from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tma import TileAccess
 from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.simulate import run_steps
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a

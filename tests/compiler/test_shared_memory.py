@@ -11,9 +11,10 @@ from xdsl.ir import Block, Region
 import tilewright as tw
 from tilewright.base.expr import Sym, all_of, sym
 from tilewright.base.verdict import Proved, Refuted
+from tilewright.compiler.plain import require_memory
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.obligations import missing
-from tilewright.compiler.proofs.shared_memory import OBLIGATION, prove_initialised, require_initialised, shared_scratch
+from tilewright.compiler.proofs.shared_memory import OBLIGATION, prove_initialised, shared_scratch
 from tilewright.diag import TilewrightError
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as t
@@ -88,7 +89,7 @@ def test_a_write_that_is_wrong_is_found(planned: PlannedKernel, fault: str) -> N
         assert isinstance(answer, Refuted), f"write {number}"
         assert "nobody writes element" in answer.witness
         with pytest.raises(TilewrightError, match="CRT005"):
-            require_initialised(planned.tile, lowered)
+            require_memory(planned.tile, lowered)
 
 
 def test_an_offset_that_threads_do_not_tell_is_open(planned: PlannedKernel) -> None:

@@ -157,13 +157,13 @@ def served(m: int, n: int, k: int) -> PlannedKernel:
 def test_few_tiles_of_many_steps_are_cut(size: tuple[int, int, int], how: str) -> None:
     variant = served(*size)
     ways = {1: "swapped", 2: "a cluster"}
-    assert how == ("two kernels" if variant.product is not None else ways.get(len(variant.wholes), "as it is"))
+    assert how == ("two kernels" if variant.product is not None else ways.get(len(variant.originals), "as it is"))
 
 
 def test_swapped_operands_give_the_same_product() -> None:
     m, n, k = 9, 136, 200
     variant = served(m, n, k)
-    assert len(variant.wholes) == 1
+    assert len(variant.originals) == 1
     got = ran(variant, {"a": (m, k), "b": (n, k), "c": (m, n)}, {"M": m, "N": n, "K": k})
     assert off(got["c"], got["a"].astype(np.float64) @ got["b"].astype(np.float64).T) < 3e-3
 

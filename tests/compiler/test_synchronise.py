@@ -33,7 +33,7 @@ def test_synchronisation_is_put_back(name: str) -> None:
     bare = stripped(by_hand)
     assert not isinstance(check(bare), Proved)
     found = synthesised(by_hand)
-    assert found.protocol is not None, found.clash
+    assert found.protocol is not None, found.violation
     assert stripped(found.protocol) == bare
     assert isinstance(check(found.protocol), Proved)
     assert cost(found.protocol) <= cost(by_hand)
@@ -69,7 +69,7 @@ def test_unneeded_syncs_are_found() -> None:
     assert idle == [o.FenceMbarrierInit, o.FenceProxyAsync, o.Wait, o.Wait, o.FenceProxyAsync]
 
 
-def test_what_no_wait_can_mend_is_told() -> None:
+def test_what_no_wait_can_repair_is_reported() -> None:
     b = Build("short")
     data, full = b.buffer("data", 64), b.mbarrier("full", count=2)
     with b.role("a", 32) as a:
@@ -79,5 +79,5 @@ def test_what_no_wait_can_mend_is_told() -> None:
         a.one(o.Wait(full[0], o.Const(0)))
     found = synchronised(stripped(b.protocol()), prover())
     assert found.protocol is None
-    assert found.clash is not None
-    assert found.clash.code == "MBR024"
+    assert found.violation is not None
+    assert found.violation.code == "MBR024"

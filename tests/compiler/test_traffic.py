@@ -109,6 +109,6 @@ def test_loaded_coordinates_are_not_counted() -> None:
     assert traffic(plan(request).variants[-1].tile) is None
 
 
-def test_the_plan_says_so() -> None:
+def test_the_plan_states_it() -> None:
     assert "moves 8*M*N bytes, each element of its tensors once" in doubled.explain()
     assert "1 kernel(s)" in doubled.explain()

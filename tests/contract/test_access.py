@@ -413,7 +413,7 @@ def test_products_of_symbols_are_unknown_with_the_reason() -> None:
     assert diagnostic.advice
 
 
-def test_stores_that_nobody_promised_and_promises_that_nobody_keeps() -> None:
+def test_stores_without_promises_and_promises_that_are_broken() -> None:
     answers = prove_cover(accesses_of(copy()), [])
     assert isinstance(answers[0], Unknown)
     refuted(AccessFault.MISSED, copy(), whole("y", M), whole("x", M))

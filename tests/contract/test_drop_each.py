@@ -12,7 +12,7 @@ from drop_syncs import MOST_UNNEEDED, Mutant, mutants, one_of_each, verdict
 from support import products
 from tilewright.protocol import Protocol
 from tilewright.protocol import ops as o
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport.protocol import protocols_of
 
 

@@ -258,7 +258,7 @@ def test_a_wait_before_the_initialisation_is_visible_goes_wrong() -> None:
     assert found.finding.rule is Rule.INIT
 
 
-def test_a_group_without_wgmma_joins_nobody() -> None:
+def test_a_group_without_wgmma_joins_no_group() -> None:
     """The elected thread laps the others, who are held back by nothing."""
     b = Build("lap")
     ring = b.pipeline("x", 2, 64, consumers=1)

@@ -309,7 +309,7 @@ def test_what_lies_beyond_is_refuted(name: str) -> None:
     assert exhaust(wrong(), lambda symbol, at: 16).finding is not None
 
 
-def test_many_turns_of_a_pipeline_run_out_of_the_budget_in_seconds() -> None:
+def test_many_uses_of_a_pipeline_run_out_of_the_budget_in_seconds() -> None:
     """Clocks grow with the turns of a loop to a number, and steps take longer with them."""
     text = (ROOT / "tests/data/turns_of_a_number.txt").read_text()
     begin = time.process_time()
@@ -327,7 +327,9 @@ def test_many_turns_of_a_pipeline_run_out_of_the_budget_in_seconds() -> None:
     ],
     ids=["many turns", "many least turns", "many within one another"],
 )
-def test_what_would_take_for_ever_is_open_and_says_what_ran_out(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_take_for_ever_is_open_and_names_the_exhausted_limit(
+    body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Budgets are in steps: the same protocol has the same answer on any machine."""
     monkeypatch.setattr(machine, "MAX_WORK", 20_000)
     head = 'protocol("p")\nsymbol("s", least=1000000000)\nbuffer("x", "shared", 64, offset=0)\nwith role("r", 32):\n'

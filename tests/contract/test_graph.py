@@ -400,7 +400,7 @@ def test_waits_that_never_come_tell_of_nothing() -> None:
     assert isinstance(check(protocol), Refuted)
 
 
-def test_a_barrier_that_nobody_uses_is_initialised_once() -> None:
+def test_a_barrier_without_uses_is_initialised_once() -> None:
     p = pipeline(1, 2, 1, persistent=False, style="generic", store=False)
     p = replace(p, barriers=(*p.barriers, replace(p.barriers[0], name="unused")))
     spot = next(s for s, x in spots(p) if isinstance(x.op, ops.MbarrierInit))
@@ -425,7 +425,7 @@ def test_a_barrier_that_stays_open_orders_nothing() -> None:
     assert not proved(behind(Step(ops.BarSync(Const(5), 2 * role.threads), By.ALL)))
 
 
-def test_tensor_memory_that_nobody_uses_need_not_be_allocated() -> None:
+def test_tensor_memory_without_uses_need_not_be_allocated() -> None:
     p = pipeline(1, 2, 1, persistent=False, style="generic", store=False)
     unused = Buffer("acc", Space.TMEM, 64)
     assert proved(replace(p, buffers=(*p.buffers, unused)))

@@ -359,5 +359,5 @@ def test_a_timed_run_comes_to_its_end(build: Callable[[], Protocol]) -> None:
     assert not run_timed(build(), {"kt": 3}).stuck
 
 
-def test_a_timed_run_waits_for_ever_for_what_nobody_does() -> None:
+def test_a_timed_run_waits_for_ever_for_what_never_happens() -> None:
     assert run_timed(altered(meet, o.SpinWait, least=C(4)), {}).stuck

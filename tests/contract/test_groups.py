@@ -110,7 +110,7 @@ def test_two_stages_a_turn() -> None:
     assert isinstance(check(pairs("early")), Refuted)
 
 
-def test_first_turns_apart() -> None:
+def test_first_iterations_apart() -> None:
     """Behind the loops both consumers release a stage, in either order: left to canonical runs, right and wrong."""
     assert not isinstance(prove(guarded(0)), Proved)
     assert isinstance(check(guarded(0)), Refuted)

@@ -206,7 +206,7 @@ def loops(draw: st.DrawFn) -> Protocol:
     return b.protocol()
 
 
-def test_parts_and_turns_have_the_same_steps() -> None:
+def test_parts_and_programs_have_the_same_steps() -> None:
     """Sums of some of a row's counts, of three of them, and turns that do not begin at 0."""
     b = Build("parts")
     n, m, lo, hi = (b.symbol(name) for name in EXTENTS)

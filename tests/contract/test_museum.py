@@ -42,7 +42,7 @@ def test_bug_is_refuted_under_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXHIBITS)
-def test_mended_twin_is_proved(name: str) -> None:
+def test_repaired_twin_is_proved(name: str) -> None:
     verification = verify(EXHIBITS[name].build(True))
     assert isinstance(verification.proof, Proved), verification.proof
     assert not verification.diagnostics

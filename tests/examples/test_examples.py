@@ -50,7 +50,7 @@ def test_any_extent_of_the_schedule_gives_the_same(extent: int) -> None:
         np.testing.assert_allclose(arrays["y"], expected["y"], rtol=2e-5, atol=2e-5)
 
 
-def test_leading_minus_infinities_do_not_spoil_a_streamed_row() -> None:
+def test_leading_minus_infinities_do_not_affect_a_streamed_row() -> None:
     example = EXAMPLES_BY_NAME["softmax_streamed"]
     arrays, _ = example.arrays({"M": 2, "N": 40}, f32)
     arrays["x"][:, :20] = -np.inf

@@ -49,7 +49,7 @@ def test_mixture(tokens: int, experts: int) -> None:
     assert np.linalg.norm(y.astype(np.float64) - wanted) <= 8e-3 * np.linalg.norm(wanted)
 
 
-def test_a_token_of_nans_spoils_no_other() -> None:
+def test_a_token_of_nans_affects_no_other() -> None:
     rng = np.random.default_rng(1)
     x, router = rounded(rng, 9, 64), rounded(rng, 6, 64)
     weights = (rounded(rng, 6, 16, 64), rounded(rng, 6, 16, 64), rounded(rng, 6, 64, 16))

@@ -187,7 +187,7 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_the_refusal_says_where_what_and_what_helps(wrong: str) -> None:
+def test_the_refusal_names_place_finding_and_remedy(wrong: str) -> None:
     code, cause = WRONG[wrong]
     with pytest.raises(TilewrightError) as caught:
         cause()

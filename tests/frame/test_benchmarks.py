@@ -27,7 +27,7 @@ COMMANDS = sorted(p.name for p in FOLDER.glob("*.py") if p.stem not in ("harness
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_benchmark_says_how_it_is_run(name: str) -> None:
+def test_a_benchmark_documents_how_it_is_run(name: str) -> None:
     doc = (FOLDER / name).read_text().split('"""')[1]
     assert re.search(rf"(python|torchrun --nproc-per-node \d+) benchmarks/{re.escape(name)}", doc)
     done = subprocess.run([sys.executable, FOLDER / name, "--help"], capture_output=True, text=True, check=False)

@@ -79,7 +79,7 @@ def raised() -> list[tuple[str, ast.Call]]:
     return found
 
 
-def test_whoever_reports_a_code_says_what_was_found_and_what_is_required() -> None:
+def test_reporting_a_code_names_finding_and_requirement() -> None:
     calls = raised()
     silent = [
         f"{place} {missing}"

@@ -78,7 +78,7 @@ def test_tables_are_those_of_the_results() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_protocol_of_the_readme_is_refuted_as_it_says(tmp_path: Path) -> None:
+def test_the_protocol_of_the_readme_is_refuted_as_documented(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```\n(error.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     lines = (ROOT / "examples" / "protocols" / "matmul.txt").read_text().splitlines(keepends=True)
     unfenced = tmp_path / "unfenced.txt"

@@ -167,7 +167,7 @@ def test_the_simulator_sees_missing_barriers() -> None:
             run(kernel, {"x": np.ascontiguousarray(arrays["x"][:, :256]), "counts": arrays["counts"]})
 
 
-def test_counters_that_nobody_cleared() -> None:
+def test_counters_that_are_not_cleared() -> None:
     kernel = transported(rows)
     for op in only(kernel, t.SharedWrite):
         op.detach()

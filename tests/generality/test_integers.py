@@ -48,7 +48,7 @@ def test_simulator_agrees_with_numpy(name: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_the_trace_means_what_numpy_says(name: str, dtype: Any) -> None:
+def test_the_trace_computes_what_numpy_does(name: str, dtype: Any) -> None:
     arrays, expected = judged(CASES[name], dtype, 3)
     dtypes = {n: found for n, a in arrays.items() if (found := dtype_named(a.dtype.name)) is not None}
     evaluate(trace(CASES[name].kernel.compiled.function, Signature.of(dtypes)), arrays)

@@ -78,7 +78,7 @@ def test_chains_of_reshapes_keep_the_order_of_elements(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["quantise_groups", "rotate_pairs", "gated", "transposed_parts"])
-def test_the_lowered_kernel_stores_what_the_program_says(name: str) -> None:
+def test_the_lowered_kernel_stores_what_the_program_does(name: str) -> None:
     arrays, _ = RESHAPES[name].arrays(RESHAPES[name].shapes[-1])
     artifact = RESHAPES[name].kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()})
     for image in artifact.kernels:
@@ -147,7 +147,7 @@ def test_what_can_not_be_split_is_refused_where_it_is_written(kernel: tw.Kernel,
     assert refused.value.diagnostics[0].help
 
 
-def test_a_tile_that_is_stored_reshaped_is_told_to_take_its_ranges_back() -> None:
+def test_a_tile_that_is_stored_reshaped_gets_help_to_restore_its_ranges() -> None:
     @tw.kernel
     def forgotten(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
         m, n = tw.grid(x, (4, 64))

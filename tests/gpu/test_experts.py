@@ -75,7 +75,7 @@ def test_loads_agree_with_float64(load: str, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("tokens", [3, 300])
-def test_a_row_of_nan_spoils_no_other(tokens: int) -> None:
+def test_a_row_of_nan_affects_no_other(tokens: int) -> None:
     router = torch.randn(EXPERTS, WIDTH, device="cuda").to(BF16)
     gate_up, down = weights_of_experts()
     x = torch.randn(tokens, WIDTH, device="cuda").to(BF16)

@@ -11,7 +11,7 @@ from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.schedule import distribute
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import asynchronous as a
 
 

@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import UnitAttr
 from xdsl.utils.exceptions import VerifyException
 
 from support import products as p
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import asynchronous as a
 
 

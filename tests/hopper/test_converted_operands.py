@@ -21,7 +21,7 @@ from tilewright.compiler.products import prove
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a

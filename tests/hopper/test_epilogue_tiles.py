@@ -23,7 +23,7 @@ from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.hw.tensormap import Swizzle
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.epilogue_tiles import cut
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a

@@ -17,7 +17,7 @@ from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport.protocol import protocols_of
 from tilewright.transport.text import transport_kernel
 from tilewright.validate.lowering.compare import compare

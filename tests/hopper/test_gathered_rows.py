@@ -27,7 +27,7 @@ from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.ops import exprs
 from tilewright.transport import asynchronous as a

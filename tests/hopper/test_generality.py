@@ -18,7 +18,7 @@ from tilewright import simulate
 from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import dialect as t
 from tilewright.transport.base import registers_of
 

@@ -38,7 +38,8 @@ from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn
 from tilewright.schedule.facts import TensorFacts
 from tilewright.schedule.hopper import gate as gate_of_roles
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate, schedule
+from tilewright.schedule.hopper.candidate import Candidate
+from tilewright.schedule.hopper.candidates import schedule
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.indirect import index_symbol

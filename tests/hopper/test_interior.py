@@ -23,7 +23,7 @@ from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.epilogue_copies import INTERIOR
 from tilewright.compiler.proofs.obligations import missing, prove_protocols
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a

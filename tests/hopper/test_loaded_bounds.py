@@ -28,7 +28,7 @@ from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

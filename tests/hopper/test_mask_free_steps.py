@@ -24,7 +24,7 @@ from tilewright.compiler.program import traced
 from tilewright.hw.target import SM90A
 from tilewright.ops.kernels import attention, attention_key_gradients, attention_query_gradient, matmul
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.mask_free_steps import leading_steps
 from tilewright.schedule.hopper.program_order import GROUP, LONG_GROUP, SHARERS, lengthening, program_order, shortening
 from tilewright.tile import dialect as tile

@@ -21,7 +21,7 @@ from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.contract import check
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.ops import ops_before
 from tilewright.transport import asynchronous as a

@@ -13,7 +13,7 @@ from support import products as p
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 

@@ -22,7 +22,7 @@ from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.obligations import missing
 from tilewright.compiler.proofs.page_tables import prove_tables
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport.base import exprs

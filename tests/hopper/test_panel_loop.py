@@ -22,7 +22,7 @@ from tilewright.base.expr import Const, Sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

@@ -18,7 +18,7 @@ from tilewright.contract import check
 from tilewright.contract.explore import exhaust
 from tilewright.diag import TilewrightError
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of

@@ -22,7 +22,7 @@ from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.ops import kernels
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

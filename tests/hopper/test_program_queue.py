@@ -35,7 +35,7 @@ from tilewright.compiler.steps_reproved import steps_reproved
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.ops import kernels
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.ops import NEXT

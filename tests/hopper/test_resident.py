@@ -13,7 +13,7 @@ from tilewright.codegen.cuda import emit_kernel
 from tilewright.contract import check
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper import lower
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import asynchronous as a
 from tilewright.transport.dialect import Kernel
 from tilewright.transport.protocol import protocol_of

@@ -31,7 +31,8 @@ from tilewright.hw.target import SM90A
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate, schedule
+from tilewright.schedule.hopper.candidate import Candidate
+from tilewright.schedule.hopper.candidates import schedule
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

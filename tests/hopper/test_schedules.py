@@ -26,7 +26,7 @@ from tilewright.protocol.cycle import critical_cycle
 from tilewright.protocol.graph import graph_of
 from tilewright.protocol.validate import problems
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.simulate.values import memory_dtype
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocol_of

@@ -21,7 +21,7 @@ from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.software_pipeline import reordered
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a

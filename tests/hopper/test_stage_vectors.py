@@ -29,7 +29,7 @@ from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.tile.attributes import ExprAttr

@@ -35,7 +35,8 @@ from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate, Scheduled, schedule
+from tilewright.schedule.hopper.candidate import Candidate
+from tilewright.schedule.hopper.candidates import Scheduled, schedule
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.dialect import Tile
 from tilewright.transport import asynchronous as a

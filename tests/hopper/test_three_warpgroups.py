@@ -20,7 +20,8 @@ from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.jit import Kernel
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate, candidates
+from tilewright.schedule.hopper.candidate import Candidate
+from tilewright.schedule.hopper.candidates import candidates
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocols_of

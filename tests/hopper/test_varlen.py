@@ -28,7 +28,7 @@ from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.reliance import BY_EACH_CTA, promises_of
 from tilewright.ops.kernels import varlen_key_gradients
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.mask_free_steps import leading_steps
 from tilewright.schedule.hopper.program_order import lengthening, shortening
 from tilewright.tile import dialect as tile

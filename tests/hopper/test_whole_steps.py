@@ -23,7 +23,7 @@ from tilewright.compiler.program import plan, traced
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.mask_free_steps import whole_first_step, whole_steps
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a

@@ -48,7 +48,7 @@ def told(of: Any = product, **tiles: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_spills_is_told_once_and_computed() -> None:
+def test_what_spills_is_reported_once_and_computed() -> None:
     (warning,) = told(bn=256)
     assert warning.startswith("warning[JIT006]")
     assert "SCH001: " in warning
@@ -67,7 +67,7 @@ def test_the_compiler_is_not_asked_without_doubt(monkeypatch: pytest.MonkeyPatch
         told(bn=192)
 
 
-def test_what_is_doubtful_and_compiles_is_not_told() -> None:
+def test_what_is_doubtful_and_compiles_is_not_reported() -> None:
     assert not told(bm=128, bn=64, bk=64)
 
 

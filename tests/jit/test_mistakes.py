@@ -283,7 +283,7 @@ def test_of_a_subclass_only_the_memory_counts() -> None:
     np.testing.assert_array_equal(y, X)
 
 
-def test_an_array_at_an_odd_address_is_told_to_be_copied() -> None:
+def test_an_array_at_an_odd_address_is_reported_with_a_copy_as_help() -> None:
     odd = np.frombuffer(bytes(X.nbytes + 1), np.float32, X.size, 1).reshape(X.shape)
     told = refusal(lambda: linear(odd, None, np.empty_like(X)))
     assert (told.code, told.help) == ("JIT003", "pass a copy: x.copy()")

@@ -141,7 +141,7 @@ def test_tensors_of_the_cpu_have_no_stream(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize("module", [None, ModuleType("torch")])
-def test_without_pytorch_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, module: ModuleType | None) -> None:
+def test_without_pytorch_nothing_is_queried(monkeypatch: pytest.MonkeyPatch, module: ModuleType | None) -> None:
     """It is not imported, or its import has only begun."""
     if module is None:
         monkeypatch.delitem(sys.modules, "torch", raising=False)

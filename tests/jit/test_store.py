@@ -155,7 +155,7 @@ def test_a_kernel_compiled_again_reads_again(compiles: list[str], monkeypatch: p
     assert len(compiles) == 1
 
 
-def test_functions_given_by_keyword_are_told_apart(compiles: list[str]) -> None:
+def test_functions_given_by_keyword_are_distinguished(compiles: list[str]) -> None:
     @tw.kernel
     def applied(x: tw.Tensor["M"], y: tw.Tensor["M"], *, f: Callable[[Any], Any]):
         m = tw.grid(y, 64)
@@ -178,7 +178,7 @@ def test_functions_given_by_keyword_are_told_apart(compiles: list[str]) -> None:
     assert made[0] == made[4]
 
 
-def test_values_are_told_apart_by_name_and_nesting() -> None:
+def test_values_are_distinguished_by_name_and_nesting() -> None:
     def reading(a: Any, b: Any) -> Any:
         def kernel() -> None:
             print(a, b)
@@ -287,7 +287,7 @@ def test_an_object_that_changes_is_seen(compiles: list[str], monkeypatch: pytest
     assert before.kernels[0].source != after.kernels[0].source
 
 
-def test_explain_says_plan_and_proof() -> None:
+def test_explain_prints_plan_and_proof() -> None:
     text = Kernel(shifted(1.0)).explain()
     assert "threads a CTA" in text
     proved = [line.partition("(")[0] for line in text.splitlines() if line.strip().startswith("proved ")]

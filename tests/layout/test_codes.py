@@ -34,7 +34,7 @@ def test_every_code_used_is_in_the_catalogue() -> None:
     assert used == {c.id for c in CODES}
 
 
-def test_every_refusal_says_what_was_found_what_is_required_and_what_helps() -> None:
+def test_every_refusal_names_finding_requirement_and_remedy() -> None:
     calls = 0
     for path in (TESTS.parent / "src" / "tilewright" / "layout").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

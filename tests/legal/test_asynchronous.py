@@ -29,7 +29,7 @@ def tile(rows: int, columns: int, *readers: FragmentReader | ProductReader, stor
     return StreamedTile(TileAccess(kind, (4096, 4096), (4096, 1), 0, (rows, columns), direction), readers)
 
 
-def test_every_candidate_says_how_it_completes() -> None:
+def test_every_candidate_states_how_it_completes() -> None:
     for made in async_plans(tile(128, 32, ROWS)):
         assert made.completion is CompletionMechanism.MBARRIER
         assert made.tx_bytes == 128 * 32 * 4

@@ -95,7 +95,7 @@ def test_copies_through_the_map_are_judged_with_it() -> None:
     assert refused(startCoordinates=(0,)).diagnostics[0].code == "TMA070"
 
 
-def test_what_stores_must_not_do_is_a_warning_until_a_direction_is_told() -> None:
+def test_what_stores_must_not_do_is_a_warning_until_a_direction_is_given() -> None:
     ragged = GOOD | {"globalDim": (4093, 4096)}
     (warning,) = check_tensor_map(**ragged)
     assert (warning.code, warning.severity) == ("TMA053", Severity.WARNING)

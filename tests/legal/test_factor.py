@@ -136,7 +136,7 @@ def test_readers_fold_the_residual_into_their_addresses() -> None:
     assert found.fields.plan.swizzle is not Swizzle.NONE
 
 
-def test_illegal_and_undecided_are_told_apart() -> None:
+def test_illegal_and_undecided_are_distinguished() -> None:
     columns = CuteLayout((64, 64), (64, 1))
     uneven = factor(TileAccess(bf16, (4096, 4099), (4099, 1), 0, (64, 64)), columns)
     assert isinstance(uneven, Illegal)

@@ -57,7 +57,7 @@ def spoiled() -> list[tuple[str, TensorMapPlan]]:
 
 
 @pytest.mark.parametrize("case", range(len(spoiled())))
-def test_a_spoiled_plan_is_refuted(case: int) -> None:
+def test_an_altered_plan_is_refuted(case: int) -> None:
     obligation, wrong = spoiled()[case]
     answer = prove_plan(wrong, ACCESS, FACTS)
     assert isinstance(answer, Refuted), answer

@@ -142,7 +142,7 @@ def test_a_wider_tile() -> None:
 
 
 @pytest.mark.parametrize(("address", "pitch", "ok"), [(256, 304, True), (264, 304, False), (256, 300, False)])
-def test_a_condition_says_when_the_plan_is_legal(address: int, pitch: int, ok: bool) -> None:
+def test_a_condition_decides_when_the_plan_is_legal(address: int, pitch: int, ok: bool) -> None:
     access = TileAccess(bf16, (40, 300), (sym("pitch"), 1), sym("address"), (16, 64))
     remedy = remedy_of(access, Change.CONDITION)
     assert remedy.plan is not None

@@ -88,7 +88,7 @@ def test_a_handle_is_what_the_plan_has() -> None:
     assert tw.build_pack_plan(np.zeros((3, 2), np.int32), 7).unique_slots is None
 
 
-def test_a_launch_with_a_handle_has_no_check_and_says_why() -> None:
+def test_a_launch_with_a_handle_has_no_check_and_gives_the_reason() -> None:
     other = send.compiled.with_planned(frozenset({"slots"}))
     checked, constructed = (kernel.compile(dtypes={"slots": "i32"}) for kernel in (send.compiled, other))
     assert all(len(steps) > 1 for steps in launches(checked))

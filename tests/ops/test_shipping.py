@@ -116,7 +116,7 @@ def test_the_settings_tell_what_is_shipped(folder: Path, tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     "index", ["", "[]", "{}", '{"made_by": 3, "artifacts": {"x": 1, "../..": 2}}', "\xff", "[" * 9999]
 )
-def test_an_index_that_cannot_be_read_is_written_anew(index: str, folder: Path, tmp_path: Path) -> None:
+def test_an_index_that_cannot_be_read_is_rewritten(index: str, folder: Path, tmp_path: Path) -> None:
     (key,) = keys(folder)
     path = ArtifactStore(tmp_path).path(key)
     path.parent.mkdir(parents=True)

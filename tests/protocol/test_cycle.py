@@ -55,7 +55,7 @@ def only(protocol: Protocol) -> CriticalCycle:
 
 
 @pytest.mark.parametrize("stages", range(1, 14))
-def test_a_ring_turns_as_its_latency_its_engine_or_its_consumer_allows(stages: int) -> None:
+def test_a_pipeline_is_bounded_by_its_latency_its_engine_or_its_consumer(stages: int) -> None:
     found = only(ring(stages))
     around = (COPY + LATENCY + WORK) / stages
     assert math.isclose(found.cycles, max(COPY, WORK, around))
@@ -80,7 +80,7 @@ def test_loops_bound_by_tensor_cores_take_what_a_timed_run_takes(protocol: Proto
         assert {who for who, _ in found.events} == {"tensor cores"}
 
 
-def test_a_loop_that_waits_for_itself_never_turns() -> None:
+def test_a_loop_that_waits_for_itself_never_completes() -> None:
     """The loop releases a stage one step late, so a ring of one stage is never free."""
     graph = graph_of(gemm.cooperative(1, 1))
     assert not isinstance(graph, str)

@@ -284,7 +284,7 @@ def test_wgmma_wants_one_warpgroup() -> None:
         b.protocol()
 
 
-def test_a_barrier_nobody_arrives_at_is_a_deadlock() -> None:
+def test_a_barrier_without_arrivals_is_a_deadlock() -> None:
     b = Build("nobody")
     full = b.mbarrier("full")
     with b.role("a", 32) as a:

@@ -58,7 +58,7 @@ def test_a_wait_ends_when_the_bytes_are_there_and_products_follow_one_another() 
     assert not run.stuck
 
 
-def test_a_wait_for_a_phase_that_never_comes_is_told() -> None:
+def test_a_wait_for_a_phase_that_never_comes_is_reported() -> None:
     run = run_timed(copy_and_multiply(parity=1), {"zero": 0})
     assert not run.stuck, "the phase before the first counts as complete"
     missing = copy_and_multiply()

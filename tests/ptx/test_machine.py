@@ -237,7 +237,7 @@ def test_the_last_cta_to_arrive_adds_what_all_left_in_the_same_order() -> None:
     assert (out[129:] == 8 * part[0] + 4 * part[1] + 2 * part[2] + part[3]).all()
 
 
-def test_of_four_ctas_nobody_draws_the_fifth_ticket() -> None:
+def test_no_fifth_ticket_is_drawn_by_four_ctas() -> None:
     report, out = execute(last_arriver(4), threads=32, schedules=8, words=161, grid=4)
     assert not report.faults
     assert out[128] == 4
@@ -533,7 +533,7 @@ def test_cp_async_takes_any_number_of_bytes(size: int) -> None:
     assert out.tolist() == list(range(size + 1))
 
 
-def test_what_a_kernel_prints_is_seen_by_nobody() -> None:
+def test_what_a_kernel_prints_is_not_compared() -> None:
     """Arguments of a call lie beside local variables; any other function is not executed."""
     given = "{ .param .b64 given; st.param.b64 [given], %rd2; .param .b64 values; st.param.b64 [values], %rd2;"
     call = ".param .b32 got; call.uni (got), vprintf, (given, values); ld.param.b32 %r1, [got]; }"

@@ -44,7 +44,7 @@ def test_an_event_is_waited_for_once() -> None:
     assert driver.calls == [("record", 5), ("wait", 77), ("destroy", 77)]
 
 
-def test_an_event_that_nobody_needs_is_destroyed() -> None:
+def test_an_event_without_uses_is_destroyed() -> None:
     driver = Recorder()
     StreamEvent(5, driver)
     assert driver.calls[-1] == ("destroy", 77)

@@ -195,7 +195,7 @@ def test_programs_store_disjoint_elements() -> None:
     _fails("SIM010", _rows(31), {"y": np.zeros(100, np.float32)})
 
 
-def test_nobody_else_reads_what_a_program_stores() -> None:
+def test_only_the_program_reads_what_it_stores() -> None:
     def shifted(by: int) -> t.Kernel:
         def build(x):
             v = t.Registers("v", f32, 1)
@@ -235,7 +235,7 @@ def test_a_module_of_one_kernel() -> None:
     assert N != M
 
 
-def test_results_that_nobody_needs_are_undefined() -> None:
+def test_results_without_uses_are_undefined() -> None:
     """A map and a fold that skip registers beyond N; whoever reads those anyway is caught."""
 
     def row(guard: Expr) -> t.Kernel:

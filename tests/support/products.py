@@ -18,7 +18,8 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate, Scheduled, schedule
+from tilewright.schedule.hopper.candidate import Candidate
+from tilewright.schedule.hopper.candidates import Scheduled, schedule
 from tilewright.tile import dialect as tile
 
 

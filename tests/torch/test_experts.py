@@ -227,7 +227,7 @@ def test_ids_that_are_no_expert_add_nothing() -> None:
 
 
 @pytest.mark.parametrize("tokens", [3, 21])
-def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> None:
+def test_a_row_of_nan_has_different_experts_and_affects_no_other(tokens: int) -> None:
     x, router, gate_up, down = (t.detach() for t in drawn(tokens, 6, 64, 64))
     x[1] = torch.nan
     with ops.simulated():
@@ -242,7 +242,7 @@ def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> 
 
 
 @pytest.mark.parametrize("greatest", [torch.nan, 3e38, -3e38])
-def test_a_logit_without_a_number_has_different_experts_and_spoils_no_other(greatest: float) -> None:
+def test_a_logit_without_a_number_has_different_experts_and_affects_no_other(greatest: float) -> None:
     """NaN for every token; else 9e76 or -9e76 for one token, which is infinite in float32."""
     x, router, gate_up, down = (t.detach() for t in drawn(21, 6, 64, 64))
     x[:, 0], router[:, 0] = 0, 0

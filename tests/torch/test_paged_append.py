@@ -143,7 +143,7 @@ def test_what_is_appended_is_attended_to() -> None:
     assert float((y[0].double() - wanted).abs().max()) < 0.1
 
 
-def test_a_slot_that_is_named_twice_is_told() -> None:
+def test_a_slot_that_is_named_twice_is_reported() -> None:
     key, value, slots = drawn()
     slots[5] = slots[4]
     with ops.simulated(), pytest.raises(tw.TilewrightError, match="RUN023"):

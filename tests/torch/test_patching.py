@@ -426,7 +426,7 @@ def test_under_compile_an_operator_is_called_where_it_is_faster(
         assert run(Own(), torch.ones(4).as_subclass(OfGpu)) == ("operator" if without else "own")
 
 
-def test_the_report_tells_what_is_its_own_under_compile(model: Any) -> None:
+def test_the_report_lists_what_is_its_own_under_compile(model: Any) -> None:
     notes = {e.path: e.reason for e in tw.patch(model).replaced}
     assert notes["bare"] == notes["gelu"] == ""
     assert notes["mlp"] == "under torch.compile its own"

@@ -57,7 +57,7 @@ def test_the_registry_is_asked_and_given_back(functions: Registry) -> None:
     assert "eager" in left.reason
 
 
-def test_the_report_tells_what_kernels_do_not_serve(functions: Registry) -> None:
+def test_the_report_lists_what_kernels_do_not_serve(functions: Registry) -> None:
     (narrow,) = tw.patch(Played(head_dim=16)).entries
     assert (narrow.operator, narrow.reason) == ("", "heads of 16 elements: kernels have 64, 128, 256")
     (narrow,) = tw.patch(Played(hidden_size=64, num_attention_heads=2)).entries

@@ -134,7 +134,7 @@ def test_a_loaded_word_is_compared_as_the_integer_that_it_is(bits: int) -> None:
     assert arithmetic.compare("le", f"s{bits}", extent, word) is cases.negate(below)
 
 
-def test_constants_that_differ_are_told_apart() -> None:
+def test_constants_that_differ_are_distinguished() -> None:
     words = Words()
     one, other = words.terms.const(8, 1), words.terms.const(8, 0)
     assert words.arithmetic.compare_data("eq", "u8", one, other) == 0

@@ -41,7 +41,7 @@ def test_a_kernel_compiled_ahead_of_time_is_validated() -> None:
     assert not image.undecided
 
 
-def test_a_kernel_that_is_not_compared_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_is_not_compared_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_VALIDATION", "0")
     artifact = compiled("add")
     (image,) = artifact.kernels

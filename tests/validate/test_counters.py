@@ -17,7 +17,7 @@ from tilewright.base.expr import Const, Expr, Sym, maximum, parse
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

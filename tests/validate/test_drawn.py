@@ -194,7 +194,7 @@ def stored(
 
 
 @pytest.mark.parametrize("artifact", [product, attention])
-def test_the_ir_stores_what_the_program_says(artifact: Callable[[], Artifact]) -> None:
+def test_the_ir_stores_what_the_program_does(artifact: Callable[[], Artifact]) -> None:
     assert stored(artifact()) == ()
 
 

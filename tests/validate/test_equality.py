@@ -98,7 +98,7 @@ def test_words_of_a_rank_are_compared_number_by_number() -> None:
     assert not s.equality.equal(bit(0), shifted, s.cases.true)
 
 
-def test_ranks_are_told_apart_up_to_the_last() -> None:
+def test_ranks_are_distinguished_up_to_the_last() -> None:
     terms = Terms(32)
     rank = terms.of(0, terms.atom("cta_rank", low=0, high=15))
     last = terms.floordiv(rank, 15)  # 1 of the last rank alone

@@ -23,7 +23,7 @@ from support.slow import rest_slow
 from tilewright.jit.arrays import describe
 from tilewright.lang.schedule import Schedule
 from tilewright.ops import kernels
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel

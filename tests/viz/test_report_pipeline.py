@@ -13,7 +13,7 @@ from tilewright.jit.pipeline import PROGRAMS, TRIPS, PipelineTimeline, SharedBlo
 from tilewright.protocol.prices import PRODUCTS
 from tilewright.protocol.timed import Activity, run_timed
 from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.viz.report_pipeline import (
     LEFT,
     WIDTH,
@@ -88,7 +88,7 @@ def test_a_critical_cycle_is_traced_through_the_run_at_its_prices() -> None:
     assert sum(part.cycles for part in repeated(cycle)) == sum(link.cycles for link in cycle.links)
 
 
-def test_the_picture_draws_every_link_inside_its_frame_and_says_its_price() -> None:
+def test_the_picture_draws_every_link_inside_its_frame_and_names_its_price() -> None:
     pipeline = matmul_pipeline()
     assert not isinstance(pipeline.critical, str)
     marks = traced(pipeline.run, pipeline.critical[0])

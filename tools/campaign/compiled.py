@@ -20,7 +20,7 @@ def main() -> None:
     sys.path.insert(0, str(ROOT / "tests"))
     from support import products  # noqa: PLC0415  (heavy; only this command compiles)
     from tilewright.protocol import to_text  # noqa: PLC0415
-    from tilewright.schedule.hopper.candidates import Candidate  # noqa: PLC0415
+    from tilewright.schedule.hopper.candidate import Candidate  # noqa: PLC0415
     from tilewright.transport.protocol import protocols_of  # noqa: PLC0415
 
     FOLDER.mkdir(exist_ok=True)

@@ -18,7 +18,7 @@ from planted.probes import PROBES, Arrays, Probe
 from support.ptx_driver import SPANS, MachineDriver, run_artifact
 from support.tile_evaluator import evaluate
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.compiler import program
+from tilewright.compiler import products, program
 from tilewright.compiler.build import build
 from tilewright.compiler.bundle_verdict import ReadBundle
 from tilewright.compiler.differential import run_differential_test
@@ -61,7 +61,7 @@ def compiled(name: str, schedule: str = "") -> Artifact:
 
 def _only(probe: Probe, schedule: str) -> Any:
     """The plan by one schedule: what another one would make of a refused kernel is no news of the bug."""
-    searched = program.search_products
+    searched = products.search_products
 
     def search(*args: Any, **kwargs: Any) -> CandidateSearch:
         found = searched(*args, **kwargs)
@@ -70,11 +70,11 @@ def _only(probe: Probe, schedule: str) -> Any:
         found.pending = iter(named or every)
         return found
 
-    program.search_products = search
+    products.search_products = search
     try:
         return program.plan(probe.request, probe.dims)
     finally:
-        program.search_products = searched
+        products.search_products = searched
 
 
 def code_of(artifact: Artifact) -> Code:

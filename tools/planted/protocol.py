@@ -463,8 +463,8 @@ _TOGETHER = (
         "own consumers alone",
         "a stage that two CTAs fill is free when one CTA has read it",
         "hopper/pipeline_lowering",
-        "self.configuration.warpgroups * (1 + len(self.others(pipeline)))",
-        "self.configuration.warpgroups",
+        "self.configuration.candidate.warpgroups * (1 + len(self.others(pipeline)))",
+        "self.configuration.candidate.warpgroups",
         "cluster",
     ),
     _bug(

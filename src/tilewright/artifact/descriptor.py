@@ -36,5 +36,5 @@ class TensorMapRecipe:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """What its address, extents and strides are computed of."""
+        """The symbols of its address, extents and strides."""
         return frozenset[str]().union(*(e.symbols for e in (self.address, *self.dims, *self.strides_bytes)))

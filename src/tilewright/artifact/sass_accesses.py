@@ -46,7 +46,7 @@ class SassAccesses:
 
     @property
     def predicated(self) -> int:
-        """Those under a predicate."""
+        """The predicated accesses."""
         return sum(w.predicated for w in self.widths)
 
     def __str__(self) -> str:

@@ -224,7 +224,7 @@ class Obligation:
 
 
 STANDINGS = ("proved", "validated", "tested", "checked", "constructed", "assumed")
-"""What ``Obligation.standing`` may be, the strongest first."""
+"""The values of ``Obligation.standing``, the strongest first."""
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class Artifact:
         raise KeyError(symbol)
 
     def programs_of(self, image: KernelImage) -> tuple[OriginalProgram, ...]:
-        """What ``image`` was made of; none where its own program is the one that was written."""
+        """The programs from which ``image`` was derived; none where its own program is the original."""
         named = {program.name: program for program in self.programs}
         return tuple(named[name] for name in image.made_of)
 

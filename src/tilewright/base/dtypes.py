@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class DTypeKind(Enum):
-    """What the bits of an element mean."""
+    """The interpretation of an element's bits."""
 
     FLOAT = "float"
     INT = "int"

@@ -52,13 +52,13 @@ def arithmetic(e: Expr) -> str:
 
 
 def condition(e: Expr) -> str:
-    """What a predicate asks, each part in words or in plain arithmetic."""
+    """A predicate as text, each part in words or in plain arithmetic."""
     parts = [_one(part) for part in conjuncts(e)] if conjuncts(e) else ["always"]
     return " and ".join(f"({p})" if " or " in p and len(parts) > 1 else p for p in parts)
 
 
 _LONG = 70
-"""A condition of more characters than this says nothing to a reader."""
+"""The longest condition, in characters, that is shown to a reader."""
 
 
 def conditions(facts: Iterable[Expr]) -> list[str]:
@@ -84,13 +84,13 @@ def conditions(facts: Iterable[Expr]) -> list[str]:
 
 
 def summary(e: Expr) -> str:
-    """What a predicate asks, in one line: ``M > 0``, or ``always``."""
+    """A predicate in one line: ``M > 0``, or ``always``."""
     parts = conditions([e])
     return " and ".join(f"({p})" if " or " in p and len(parts) > 1 else p for p in parts) or "always"
 
 
 def when(e: Expr) -> str:
-    """The same behind a name: ``if M > 0``, or ``always``."""
+    """The same after a name: ``if M > 0``, or ``always``."""
     text = summary(e)
     return text if text == "always" else f"if {text}"
 

@@ -11,7 +11,7 @@ W = TypeVar("W", covariant=True)  # what a refutation carries: a timeline, a cou
 
 @dataclass(frozen=True)
 class Violation:
-    """One rule that fails: the rule's id, what was found, what it requires, and where the rule comes from."""
+    """A violated rule: its id, the finding, the requirement, and the rule's source."""
 
     rule: str
     found: str
@@ -46,7 +46,7 @@ class Repair(Generic[F]):
 
 @dataclass(frozen=True)
 class Repairs(Generic[F]):
-    """Not legal as asked; each repair makes it so, cheapest first. ``core`` is what stands in the way."""
+    """Illegal as requested; each repair makes it legal, cheapest first. ``core`` are the violated rules."""
 
     core: tuple[Violation, ...]
     repairs: tuple[Repair[F], ...]
@@ -77,7 +77,7 @@ Legality: TypeAlias = Legal[F] | Factored[F] | Repairs[F] | Illegal | Unknown
 
 @dataclass(frozen=True)
 class Discharged:
-    """One obligation that was discharged: what holds (``once``), the method (``isl``), and for what (a tensor)."""
+    """One discharged obligation: its name (``once``), the method (``isl``), and its subject (a tensor)."""
 
     name: str
     method: str

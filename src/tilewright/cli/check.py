@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 MOST_CHARACTERS = 1 << 23
-"""Of a protocol's text; the largest here has 30,000."""
+"""The longest protocol text; the largest here has 30,000 characters."""
 
 
 class PolicyName(Enum):
-    """How strictly the proxy rules are read."""
+    """How strictly the proxy rules are applied."""
 
     STRICT = "strict"
     LENIENT = "lenient"

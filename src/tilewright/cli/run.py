@@ -13,7 +13,7 @@ import typer
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, ScalarArgument, TensorArgument
 from tilewright.base.dtypes import DTYPES, DType
-from tilewright.base.expr import solved_for
+from tilewright.base.expr import solve
 from tilewright.cli.options import by_name
 from tilewright.cli.terminal import echo
 from tilewright.diag import fail
@@ -85,10 +85,7 @@ def extents_of(artifact: Artifact, given: Mapping[str, int], shapes: Mapping[str
     """A value for every dimension: given, read off a given array, or 1024 within its bound."""
     extents = dict(given)
     limits = {b.symbol: b.limit for b in artifact.bounds}
-    sizes = [(d, n) for p in artifact.tensors for d, n in zip(p.dims, shapes.get(p.name, ()), strict=False)]
-    while found := [s for d, n in sizes if not d.symbols <= extents.keys() and (s := solved_for(d, n, extents))]:
-        for symbol, extent in found:
-            extents.setdefault(symbol, extent)
+    solve(((d, n) for p in artifact.tensors for d, n in zip(p.dims, shapes.get(p.name, ()), strict=False)), extents)
     for p in artifact.tensors:
         for d in p.dims:
             for name in d.symbols:

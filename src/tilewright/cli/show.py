@@ -23,7 +23,7 @@ app = group_with_default("bundle", "Show a bundle's plan, source, PTX, SASS, IR 
 
 
 class BundlePart(StrEnum):
-    """What of a bundle to print."""
+    """The part of a bundle to print."""
 
     SUMMARY = "summary"
     PLAN = "plan"
@@ -108,7 +108,7 @@ def _first(texts: Iterator[str]) -> Iterator[str]:
 
 
 def _standings(image: KernelImage) -> str:
-    """How many obligations are proved, validated, tested, checked and assumed."""
+    """The numbers of obligations proved, validated, tested, checked and assumed."""
     counts = Counter(o.standing for o in image.certificate)
     printed = [f"{number} {standing}" for standing, number in counts.items()]
     return (
@@ -165,7 +165,7 @@ def _resources(image: KernelImage) -> str:
 
 
 def _accesses(artifact: Artifact) -> Iterator[str]:
-    """How the machine code of every kernel accesses global memory, and how much of it there is."""
+    """The width and number of every kernel's global memory accesses in machine code."""
     code = sum(code_bytes(image.cubin) for image in artifact.kernels)
     yield f"{len(artifact.kernels)} kernel(s), {code:,} bytes of machine code"
     for image in artifact.kernels:

@@ -17,7 +17,7 @@ _ELEMENT_BYTES = (1, 2, 4, 8, 16)
 
 
 class Find(StrEnum):
-    """Which family of swizzles to search."""
+    """The family of swizzles to search."""
 
     NO = "no"
     XOR = "xor"

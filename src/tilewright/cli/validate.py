@@ -71,7 +71,7 @@ def _print_executed(name: str, what: str, found: PartVerdict) -> None:
 
 
 def _print_kernel(found: KernelVerdict) -> None:
-    """What is shown of one kernel, a line each."""
+    """Prints the verdict on one kernel, a line per question."""
     name, ptx = found.symbol, found.ptx
     echo(f"{name}: {f'{len(ptx.open)} differences or open questions' if ptx.open else 'validated'}")
     _print_open(ptx)
@@ -93,7 +93,7 @@ def _print_open(part: PartVerdict) -> None:
 
 
 def _as_json(path: Path, seconds: float) -> Status:
-    """One document, for a bundle that can't be read, too."""
+    """Prints one JSON document, also for a bundle that can't be read."""
     from tilewright.artifact.bundle import read
     from tilewright.compiler.bundle_verdict import ReadBundle, as_dict, worst
 

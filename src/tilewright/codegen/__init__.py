@@ -1,1 +1,1 @@
-"""Transport IR to CUDA C++, PTX and machine code. Obeys the IR; decides nothing."""
+"""Lowers Transport IR to CUDA C++, PTX and a cubin. Emits what the IR says and makes no scheduling decision."""

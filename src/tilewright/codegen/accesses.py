@@ -17,13 +17,14 @@ from tilewright.transport import dialect as t
 from tilewright.transport.base import registers_of
 
 _BATCHED_WORDS = 32
-"""Registers of a guarded load up to which all its vectors are in flight before the first is looked at (H200, sums of
-4000 columns: the tile at the edge, of 32, took 169 us one after the other, and 66 so)."""
+"""Registers of a guarded load up to which all its vectors are issued before the first result is used (H200, sums of
+4000 columns: the edge tile of 32 took 169 us with one load at a time, and 66 us so)."""
 
 
 def _is_bound(op: t.SharedWrite | t.SharedRead) -> bool:
-    """An integer that names a coordinate or ends a loop is read where it lies, also by the thread that wrote it: a
-    compiler would compute with what was written instead, of which nothing says that it is the integer read."""
+    """True if the integer is used as a coordinate or a loop bound. It is loaded from memory even by the thread that
+    stored it: without a compiler barrier NVRTC would forward the stored value, and the kernel's checks apply to the
+    loaded one."""
     return isinstance(op, t.SharedRead) and any(isinstance(use.operation, t.Bind) for use in op.buffer.uses)
 
 
@@ -35,8 +36,8 @@ class AccessWriter(Writer):
         return f"{self.names[tensor]} + ({self.offset(coords, symbol, inside=inside)})"
 
     def offset(self, coords: Sequence[Expr], symbol: str, *, inside: bool = True) -> str:
-        """An element's distance from the tensor's first. ``inside`` the domain it is what the class says it fits; of
-        another, from which nothing is read, it may be any."""
+        """The offset of an element from the tensor's first. ``inside`` the domain it is bounded by the size class;
+        outside, where nothing is read, it may have any value."""
         wraps = "" if inside or self.kernel.index_bits.data == 64 else "(unsigned)"
         terms, multiplied = list[str](), False
         for i, coord in enumerate(coords):
@@ -52,8 +53,8 @@ class AccessWriter(Writer):
         return f"(int)({offset})" if wraps and multiplied else offset  # else as wide as its coordinate
 
     def readable(self, op: t.Load) -> str:
-        """Where a vector can be read in any case: at the tensor's first element if so many stand there, else at a few
-        bytes that are no tensor's."""
+        """An address from which a vector can be loaded in any case: the tensor's first element if the tensor is at
+        least a vector long, else a few zero bytes that belong to no tensor."""
         name, width = self.names[op.tensor], op.vector.data
         least = [width if axis == op.axis.data else 1 for axis in range(len(op.coords))]
         dims = [d.expr for d in tensor_type(op.tensor).dims]
@@ -159,14 +160,14 @@ class AccessWriter(Writer):
             self.parts(live, uniform, first, count, mend, width)
 
     def _alike(self, guard: Expr, width: int) -> bool:
-        """Whether a guard holds for all elements of a vector or for none."""
+        """True if a guard holds for all elements of a vector or for none."""
         vector, element = local("v"), local("e")
         with self.binding({vector.name: (0, None), element.name: (0, width - 1)}):
             return element.name not in self.simplified(guard.substitute({t.REGISTER: vector * width + element})).symbols
 
     def _touched(self, guard: Expr, register: Expr, width: int) -> str:
-        """A condition without which no element of a vector is in the domain: a comparison whose sides drift apart
-        evenly along the vector holds for its first element or for its last one."""
+        """A condition that holds if any element of a vector is in the domain: the difference of a comparison's sides
+        changes linearly along the vector, so the first or the last element decides."""
         vector, element = local("v"), local("e")
         inside = {t.REGISTER: vector * width + element}
         parts: list[Expr] = []
@@ -180,8 +181,8 @@ class AccessWriter(Writer):
         return self.c(all_of(any_of(test.substitute({t.REGISTER: end}) for end in ends) for test in parts))
 
     def _load_elements(self, op: t.Load, first: Expr, count: int, *, free: bool) -> None:
-        """Single narrow elements: all loads first, then they are packed, so that none waits for the one before. What is
-        not live is packed too, beside what is, and must have a value."""
+        """Loads single narrow elements: all loads are issued first and the results packed afterwards, so that no load
+        waits for the one before. Elements that are not live are packed with the others, so they need a value too."""
         storage, buffer, guard = self.storages[op.buffer], self.names[op.buffer], op.guard.expr
         live = TRUE if free else op.live.expr
         few = _BATCHED_WORDS // 2
@@ -228,7 +229,7 @@ class AccessWriter(Writer):
                     self.line(line)
 
     def _mend(self, op: t.Load, register: Expr, whole: Expr) -> None:
-        """A vector that is not wholly in the domain: element by element, 0 outside."""
+        """Loads a vector that is not wholly in the domain element by element, with 0 outside."""
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         here = whole.substitute({t.REGISTER: register})
         with self.braces(f"if (!{self.c(here)})"):
@@ -239,8 +240,8 @@ class AccessWriter(Writer):
                     self._elements(op, register)
 
     def _load_shifted(self, op: t.Load, shift: str, first: Expr, count: int) -> None:
-        """Vectors of which each lies in two: where both are in the domain they are read and shifted, else element by
-        element."""
+        """Loads misaligned vectors, each of which spans two aligned ones: where both are in the domain they are loaded
+        and shifted, otherwise element by element."""
         storage, buffer, width, guard = self.storages[op.buffer], self.names[op.buffer], op.vector.data, op.guard.expr
         begin = guard.substitute({shift: Const(width)})
         end = guard.substitute({shift: Const(0), t.REGISTER: Sym(t.REGISTER) + (width - 1)})
@@ -282,9 +283,9 @@ class AccessWriter(Writer):
             self.line(f"{storage.atomic(op.fn.data, f'at + {e}', buffer, f'(r + {e})')};")
 
     def _elements(self, op: t.Load | t.Store | t.AtomicReduce, register: Expr) -> None:
-        """A vector at the edge of the domain, element by element; of a load the others are 0 already. Narrow elements
-        are packed when all loads are in flight: between two of them a branch would wait for the first (H200, norms of
-        4099 columns)."""
+        """Accesses a vector at the edge of the domain element by element; the other elements of a load are already 0.
+        Narrow elements are packed once all loads are in flight: a branch between two of them would wait for the first
+        (H200, norms of 4099 columns)."""
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         name = f"{self.symbols[op.tensor]}.stride{op.axis.data}"
         stride = self.constants.get(name, Sym(name))

@@ -1,8 +1,8 @@
-"""CUDA C++ to PTX and a cubin through NVRTC, in process, from the wheel alone.
+"""Compiles CUDA C++ to PTX and a cubin through NVRTC, in process; only the NVRTC wheel is needed.
 
-NVRTC makes the PTX and assembles that very PTX whole-program. (nvJitLink assembles relocatable code, for which ptxas
-ignores setmaxnreg, C7504.) What ptxas says about spills, serialised wgmma (C7510) or an ignored setmaxnreg (C7504,
-C7508) is an error of ours, not a remark.
+NVRTC generates the PTX and assembles that same PTX as a whole program. (nvJitLink assembles relocatable code, for which
+ptxas ignores setmaxnreg, C7504.) Spills, serialised wgmma (C7510) and an ignored setmaxnreg (C7504, C7508) in the ptxas
+log are errors here, not remarks.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Assembled:
 def assemble(source: str, arch: str, name: str) -> Assembled:
     """Compile CUDA C++ for ``arch`` (``sm_90a``); CGN001 with NVRTC's log if it doesn't compile, JIT005 without NVRTC.
 
-    Of code for which the registers don't suffice only the log is there, and ``defects`` says so.
+    If there are too few registers, only the log is returned and ``defects`` reports it.
 
-    Nothing is contracted: what may be is an fma of the IR, under any policy.
+    Contraction is off (``--fmad=false``): wherever fusion is allowed, the IR already contains an fma.
     """
     try:
         ptx, cubin, log = compile_text(source, arch, name)
@@ -48,7 +48,8 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
 
 
 def taken_of(log: str) -> tuple[int, int, int]:
-    """What ptxas says that one kernel takes: registers of a thread, bytes spilled, bytes of static shared memory."""
+    """The resources that ptxas reports for one kernel: registers per thread, bytes spilled, bytes of static shared
+    memory."""
     taken = _TAKEN.search(log)
     assert taken, "ptxas does not say what a kernel took, and what it spilled"
 
@@ -61,8 +62,8 @@ def taken_of(log: str) -> tuple[int, int, int]:
 
 
 def compile_text(source: str, arch: str, name: str) -> tuple[str, bytes, str]:
-    """What NVRTC makes of CUDA C++: PTX, cubin and ptxas' log; CGN001 with its log if it doesn't compile.
-    ``TooManyRegistersError`` where the registers of a thread don't suffice."""
+    """Compile CUDA C++ with NVRTC to PTX, a cubin and the ptxas log; CGN001 with the log if it doesn't compile.
+    ``TooManyRegistersError`` if the registers of a thread don't suffice."""
     program = _program(source, name)
     try:
         options = [f"--gpu-architecture={arch}".encode(), *OPTIONS]
@@ -79,7 +80,7 @@ def compile_text(source: str, arch: str, name: str) -> tuple[str, bytes, str]:
 
 
 class TooManyRegistersError(Exception):
-    """One instruction needs more registers than its threads have; with ptxas' line."""
+    """One instruction needs more registers than its thread may have; carries ptxas' message."""
 
 
 OPTIONS = (b"--std=c++17", b"--ptxas-options=-v", b"--fmad=false", b"--no-cache")
@@ -106,31 +107,32 @@ def unrounded(ptx: str) -> list[str]:
 _TAKEN = re.compile(r"Used (\d+) registers")
 
 _LACKING = re.compile(r"\(C7602\).*")
-"""One instruction needs more registers than a thread of so large a CTA has: wgmma of many columns."""
+"""ptxas' message if one instruction needs more registers than a thread of such a large CTA can have: wgmma with many
+columns."""
 
 _IGNORED = re.compile(r"\(C75\d\d\)|setmaxnreg.*ignored|wgmma.*serializ", re.IGNORECASE)
 """The advisories on wgmma and setmaxnreg: ignored (C7504, C7507, C7508), serialised (C7510), waits and fences that
 ptxas put in (C7517, C7519)."""
 
 
-FEW_BYTES = 32
+SPILL_TOLERANCE_BYTES = 32
 """Spilled bytes, stores plus loads, that are none of a schedule's business: a register or two."""
-FEW_BYTES_OF_ROLES = 128
-"""The same in a kernel with roles, whose next schedule has smaller tiles or no pipelining. Gradients of keys and
-values, heads of 128 (H200, 4 x 16 heads, 4096 keys): steps of 64 queries with 112 bytes spilled 2,049 us, steps of 48
-with none 2,292 us."""
-FEW_BYTES_OF_STREAMS = 320
+ROLE_SPILL_TOLERANCE_BYTES = 128
+"""The same for kernels with warp-specialised roles, whose next schedule has smaller tiles or no pipelining. Gradients
+of keys and values, heads of 128 (H200, 4 x 16 heads, 4096 keys): steps of 64 queries with 112 bytes spilled take 2,049
+us, steps of 48 without spills 2,292 us."""
+STREAM_SPILL_TOLERANCE_BYTES = 320
 """The same where streams are software-pipelined, of which the next schedule has none: what lives through a program, not
 a step, goes to memory. 512 queries over 8,704 keys in pages of 64 (H200, 32 heads of 128): with 216 bytes spilled 128
 us, without pipelining 141; in pages of 16 with 288 130 and 143."""
-FEW_BYTES_OF_PING_PONG = 1024
-"""The same for ping-pong: what an epilogue spills is hidden by the other warpgroup's products (e4m3 with scales of
-rows, 4096 x 14336 x 4096, H200: with 912 bytes spilled 313 us, in a shared tile 334)."""
+PING_PONG_SPILL_TOLERANCE_BYTES = 1024
+"""The same for ping-pong kernels: spills in one warpgroup's epilogue overlap with the other warpgroup's MMAs (e4m3 with
+row scales, 4096 x 14336 x 4096, H200: 313 us with 912 bytes spilled, 334 us with one shared tile)."""
 
 
-def defects(assembled: Assembled, few: int = FEW_BYTES) -> tuple[str, ...]:
-    """What ptxas did against the schedule: found too few registers, spilled more than ``few`` bytes, serialised wgmma,
-    ignored setmaxnreg. Empty when all is well."""
+def defects(assembled: Assembled, few: int = SPILL_TOLERANCE_BYTES) -> tuple[str, ...]:
+    """What ptxas reports that violates the schedule: too few registers, more than ``few`` bytes spilled, serialised
+    wgmma, ignored setmaxnreg. Empty if there is nothing."""
     if not assembled.cubin:
         return (assembled.log,)
     found = [f"{assembled.spill_bytes} bytes spilled"] if assembled.spill_bytes > few else []
@@ -145,7 +147,8 @@ def _checked(result: tuple[Any, ...]) -> Any:
 
 
 def _read(program: Any, size: Any, get: Any, *, text: bool = True) -> bytes:
-    """One of NVRTC's outputs. A bytearray, not ``bytes * n``: NVRTC writes into it, and CPython shares short bytes."""
+    """One of NVRTC's outputs. The buffer is a bytearray, not ``bytes * n``: NVRTC writes into it, and CPython shares
+    short bytes objects."""
     buffer = bytearray(_checked(size(program)))
     (status,) = get(program, buffer)
     assert int(status) == 0, f"NVRTC call failed: {status}"

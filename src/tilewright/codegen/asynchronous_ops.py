@@ -1,4 +1,4 @@
-"""The asynchronous ops of Transport IR as CUDA C++: one call of a prelude function each."""
+"""Emits the asynchronous ops of Transport IR as CUDA C++: each op is one call of a prelude function."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def c_operand(text: str) -> str:
 
 
 def _leader(*, in_role: bool) -> str:
-    """Whether this is the elected thread of the first warp, in a role of every warpgroup.
+    """A condition that holds for the elected thread of the first warp, in a role of every warpgroup.
 
-    Both halves are asked by whole warps, hence no ``&&``; the warp's index is one that its lanes share.
+    Whole warps evaluate both halves, hence no ``&&``; the warp index is broadcast from one lane.
     """
     return f"elect_one() & (warp_of(tid){f' % {WARPGROUP_THREADS // WARP_THREADS}' if in_role else ''} == 0)"
 
@@ -103,7 +103,7 @@ class AsynchronousEmitter:
             self.emitter.declare(a.CTA_RANK, (0, cluster.data - 1))
 
     def closing(self) -> None:
-        """What stands behind the roles."""
+        """The code after the roles."""
         if self.debug:
             for line in debug.compared(self.counters):
                 self.emitter.line(line)
@@ -184,7 +184,7 @@ class AsynchronousEmitter:
             e.line(f"{guard}*reinterpret_cast<{vector}*>({to}) = {{}};")
 
     def role(self, op: a.Role) -> None:
-        """One branch of an if .. else chain, as setmaxnreg wants it."""
+        """One branch of the if .. else chain over roles, the control flow that setmaxnreg requires."""
         e = self.emitter
         threads, first = op.threads.data, op.first.data
         last = first + threads == e.kernel.threads.data
@@ -210,14 +210,14 @@ class AsynchronousEmitter:
         self.roles += 1
 
     def leave(self, block: Block) -> None:
-        """The carried counters of a block, for the comparison behind the roles."""
+        """Saves a block's carried counters for the comparison after the roles."""
         if self.debug and self.in_role:
             names = [identifier(op.symbol.data) for op in block.ops if isinstance(op, a.Counter)]
             for line in debug.left(self.counters, self.label, names, one=self.elected):
                 self.emitter.line(line)
 
     def cta_barrier(self) -> str:
-        """What joins the threads of the CTA, in a role those of the role."""
+        """A barrier over the threads of the CTA, or inside a role over those of the role."""
         if not self.in_role:
             return "__syncthreads();"
         role = next(
@@ -252,7 +252,7 @@ class AsynchronousEmitter:
                 raise TypeError(f"no code for {op.name}")
 
     def cluster_read(self, op: t.ClusterRead) -> None:
-        """Vectors of the shared memory of any CTA of the cluster to registers."""
+        """Loads vectors from the shared memory of any CTA of the cluster into registers."""
         e = self.emitter
         storage, name, width = e.storages[op.buffer], e.names[op.buffer], op.vector.data
         size = storage.dtype.bytes
@@ -265,7 +265,8 @@ class AsynchronousEmitter:
                     e.line(line)
 
     def load_coordinate(self, op: a.LoadCoordinate) -> None:
-        """An integer, compared in a type that holds all of its dtype."""
+        """Loads an integer that is used as a coordinate, in a type wide enough for comparisons with all values of its
+        dtype."""
         e, name = self.emitter, identifier(op.symbol.data)
         storage, extent = Storage(tensor_type(op.tensor).element, 1), e.c(op.extent.expr)
         wide = c_type(storage.dtype.integers)

@@ -1,7 +1,7 @@
-"""Device functions around the asynchronous instructions of sm_90a; each is one instruction, or the loop around one.
+"""Device functions for the asynchronous instructions of sm_90a; each is one instruction, or a loop around one.
 
-Arrives and waits carry no scope: data moves through the asynchronous proxy only, and the scoped forms cost half the
-speed of a ring across a cluster (measured on H200).
+Arrives and waits have no explicit scope: data moves through the async proxy only, and the scoped forms halve the
+throughput of a ring buffer across a cluster (measured on H200).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def _coordinates(rank: int, first: int) -> tuple[str, str, str]:
 
 
 def _load(rank: int, *, multicast: bool = False, evict_first: bool = False) -> str:
-    """A box into shared memory; ``multicast``: into every CTA of ``mask``, at the same offset and on the same barrier
-    of its own; ``evict_first``: its lines are the first that leave L2."""
+    """Loads a box into shared memory; ``multicast``: into every CTA of ``mask``, at the same offset, signalling that
+    CTA's own mbarrier; ``evict_first``: with the L2 evict-first cache policy."""
     coords, places, values = _coordinates(rank, 2)
     name, form, mask, last, given, before, after = f"tma_load_{rank}d", "", "", "", "", "", ""
     if multicast:
@@ -47,8 +47,8 @@ def _store(rank: int) -> str:
 
 
 def _thread_copy(size: int) -> str:
-    """``size`` bytes from global to shared memory, of which ``read`` are read and the others zeros; those of 16 leave
-    no line in the L1 cache."""
+    """cp.async of ``size`` bytes from global to shared memory: ``read`` bytes are read, the others are zero-filled;
+    copies of 16 bytes bypass the L1 cache."""
     return (
         f"{_INLINE} cp_async_{size}(unsigned to, const void* from, int read) {{\n"
         f'  asm volatile("cp.async.{"cg" if size == 16 else "ca"}.shared.global [%0], [%1], {size}, %2;"\n'
@@ -127,9 +127,9 @@ TENSOR_MAP = "struct alignas(64) TensorMap { char bytes[128]; };"
 
 
 def wgmma(name: str, n: int, kind: str, k: int, a_major: int, b_major: int, *, registers: bool) -> str:
-    """One m64 ``n`` ``k`` instruction with f32 accumulators ``d[0 .. n/2 - 1]``; A from a descriptor or registers.
+    """One wgmma m64 ``n`` ``k`` with f32 accumulators ``d[0 .. n/2 - 1]``; A from a descriptor or from registers.
 
-    Only 16-bit forms have the immediates for MN-major operands.
+    Only the 16-bit forms have transpose immediates, for MN-major operands.
     """
     count = n // 2
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))

@@ -1,8 +1,8 @@
 """Integer expressions as C, in arithmetic that never overflows.
 
-Expressions are over mathematical integers. What the bounds of its symbols show to fit is written in ``int``; a sum or a
-product that could leave it is formed in ``long long``, and one that could leave that too wraps modulo 2^64, as values
-of tiles do. A symbol is an ``int`` where its bounds are those of one.
+Expressions are over mathematical integers. Values whose bounds fit are computed in ``int``; a sum or product that could
+exceed it is computed in ``long long``, and one that could exceed that too wraps modulo 2^64, as tile elements do. A
+symbol is an ``int`` if its bounds fit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def identifier(symbol: str) -> str:
 
 
 def fits(bounds: Interval, kind: Interval = INT) -> bool:
-    """Every value is one of the type's."""
+    """True if every value in the interval is one of the type."""
     low, high = bounds
     return low is not None and high is not None and kind[0] <= low and high <= kind[1]  # type: ignore[operator]
 
@@ -81,7 +81,7 @@ def c_expr(node: Expr, bounds: Mapping[str, Interval]) -> str:
 
 
 def c_int(node: Expr, bounds: Mapping[str, Interval]) -> str:
-    """``node`` as an ``int``: of a value that does not fit the low bits."""
+    """``node`` as an ``int``; if the value does not fit, its low bits."""
     text, wide = _written(node, frozenset((name, _closed(bounds.get(name, (None, None)))) for name in node.symbols))
     return f"(int)({text})" if wide else f"({text})" if isinstance(node, Product) else text
 
@@ -176,18 +176,18 @@ class _Writing:
         return f"{'floor_div' if whole else 'floor_mod'}({parts[0]}, {parts[1]})", wide
 
     def _alike(self, args: Sequence[Expr]) -> tuple[list[str], bool]:
-        """Operands of one type."""
+        """Both operands converted to one type."""
         made = [self.emit(a) for a in args]
         wide = any(w for _, w in made)
         return [_LONG + text if wide and not w else text for text, w in made], wide
 
     def _narrowed(self, e: Expr, text: str, wide: bool) -> tuple[str, bool]:
-        """The wide text of a value that an ``int`` holds becomes one."""
+        """Casts wide text whose value fits an ``int`` to ``int``."""
         return (f"(int){text}", False) if wide and fits(interval(e, self.bounds)) else (text, wide)
 
 
 def _apart(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """The same comparison with what is subtracted on either side added on the other."""
+    """The same comparison, with the terms subtracted on either side moved to the other."""
     gap = b - a
     terms = gap.terms if isinstance(gap, Sum) else ((gap, 1),)
     offset = gap.offset if isinstance(gap, Sum) else 0

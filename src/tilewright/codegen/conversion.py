@@ -28,7 +28,7 @@ CONVERSIONS = frozenset((*conversion.OPS, a.StoreMatrix, a.LoadMatrix, a.Mma))
 
 
 def _matrices(count: int, *, trans: bool, load: bool) -> str:
-    """One wrapper of ldmatrix or stmatrix."""
+    """The prelude wrapper of one form of ldmatrix or stmatrix."""
     words = [f"w{i}" for i in range(count)]
     form = f"sync.aligned.m8n8.x{count}{'.trans' if trans else ''}.shared.b16"
     places = ", ".join(f"%{i + (0 if load else 1)}" for i in range(count))
@@ -44,7 +44,7 @@ def _matrices(count: int, *, trans: bool, load: bool) -> str:
 
 
 def _mma(dtype: str) -> str:
-    """The wrapper of mma.sync.m16n8k16."""
+    """The prelude wrapper of mma.sync.m16n8k16."""
     sums = ", ".join(f'"+f"(d{i})' for i in range(4))
     words = [*(f"a{i}" for i in range(4)), *(f"b{i}" for i in range(2))]
     held = ", ".join(f'"r"({w})' for w in words)
@@ -65,13 +65,13 @@ FUNCTIONS = {f"mma_{dtype}": _mma(dtype) for dtype in ("f16", "bf16")} | {
 
 
 class ConversionEmitter:
-    """Writes the ops through the kernel's emitter."""
+    """Emits layout conversions through the kernel's emitter."""
 
     def __init__(self, emitter: ElementWriter, addresses: SharedAddresses):
         self.emitter, self.addresses = emitter, addresses
 
     def op(self, op: Operation) -> None:
-        """One op."""
+        """Emits one op."""
         e = self.emitter
         e.comment(op)
         match op:
@@ -132,7 +132,7 @@ class ConversionEmitter:
             self.emitter.line(f"{target}[{i // 2}] = {_permuted(halves[0], halves[1])};")
 
     def exchange(self, op: t.Exchange) -> None:
-        """Rounds into temporaries, then a select among them."""
+        """Shuffles each round into temporaries, then selects among them."""
         e, elements = self.emitter, op.elements.data
         storage, name = e.storages[op.source], e.names[op.source]
         words = _words(storage, elements)
@@ -169,7 +169,7 @@ class ConversionEmitter:
         picks: Sequence[tuple[list[int], str]],
         value: Callable[[int, int], str],
     ) -> None:
-        """Every register of the target from its pick; ``value(choice, word)`` is a word of a group."""
+        """Assigns every target register from its pick; ``value(choice, word)`` gives a word of a group."""
         e = self.emitter
         storage, name = e.storages[target], e.names[target]
         groups = storage.per_word // elements if storage.packed else 1
@@ -188,7 +188,7 @@ class ConversionEmitter:
 
     # -- matrices -------------------------------------------------------------------------------------------------
     def matrices(self, op: a.StoreMatrix | a.LoadMatrix) -> None:
-        """One instruction."""
+        """Emits one ldmatrix or stmatrix."""
         e, first, count = self.emitter, op.first.data // 2, op.matrices.data
         name = e.names[op.buffer]
         words = ", ".join([f"{name}[{first + i}]" for i in range(count)])
@@ -197,14 +197,14 @@ class ConversionEmitter:
         e.line(f"{way}matrix_x{count}{suffix}({at}, {words});")
 
     def mma(self, op: a.Mma) -> None:
-        """One instruction."""
+        """Emits one mma.sync."""
         names, left, right = self.emitter.names, op.a_register.data // 2, op.b_register.data // 2
         sums = [f"{names[op.accumulator]}[{op.first.data + i}]" for i in range(4)]
         words = [f"{names[op.a]}[{left + i}]" for i in range(4)] + [f"{names[op.b]}[{right + i}]" for i in range(2)]
         self.emitter.line(f"mma_{op.dtype.name}({', '.join([*sums, *words])});")
 
     def address(self, shared: SSAValue, offset: Expr) -> str:
-        """Address of a byte in the shared window."""
+        """The address of a byte in the shared state space."""
         e = self.emitter
         if shared in self.addresses.offsets:
             return self.addresses.address(shared, offset)
@@ -238,7 +238,7 @@ def _permuted(low: tuple[str, int], high: tuple[str, int]) -> str:
 
 
 def _chosen(pick: tuple[list[int], str], value: Callable[[int], str]) -> str:
-    """One of the choices: a tree of selects on the bits of the index."""
+    """Selects one of the choices with a tree of selects on the bits of the index."""
     choices, index = pick
 
     def tree(numbers: Sequence[int], bit: int) -> str:

@@ -1,4 +1,4 @@
-"""Transport IR as one readable CUDA C++ file without includes."""
+"""Prints Transport IR as one readable CUDA C++ file without includes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Emitted:
 
 
 def emit_kernel(kernel: t.Kernel, *, debug: bool = False) -> Emitted:
-    """CUDA C++ of ``kernel``: comments name the tile op and the user's line each block came from.
+    """The CUDA C++ of ``kernel``: comments name the tile op and the source line that each block came from.
 
-    With ``debug``, waits are bounded and roles are compared (``codegen.debug``).
+    With ``debug``, waits are bounded and the counters of roles are compared (``codegen.debug``).
     """
     return Emitter(kernel, debug).run()
 
@@ -88,14 +88,15 @@ class Emitter(ElementWriter):
         return Emitted(source, entry, self.shared_bytes)
 
     def _order(self) -> list[str]:
-        """What is done before anything else for the kernels before and behind (PTX ISA 9.1, 9.7.13.13). The next one is
-        let begin behind the wait, so that one kernel at most waits: more of them hold SMs on which the rest of this one
-        should run (a decode layer of split attention, H200: 145.6 us, 157.1 released first, 140.4 so)."""
+        """The ``griddepcontrol`` instructions of programmatic dependent launch (PTX ISA 9.1, 9.7.13.13). Dependents are
+        launched after the wait, so that at most one kernel waits: more would occupy SMs that the remaining CTAs of this
+        one need (a decode layer of split attention, H200: 145.6 us without, 157.1 with the launch before the wait,
+        140.4 after it)."""
         asked = {"wait": self.kernel.waits, "launch_dependents": self.kernel.releases}
         return [f'  asm volatile("griddepcontrol.{do};" ::: "memory");' for do, flag in asked.items() if flag]
 
     def _addresses(self) -> list[str]:
-        """The low bits of addresses, of which only residues by powers of two are asked."""
+        """The low bits of the pointer arguments; expressions use addresses only modulo powers of two."""
         pointers = {f"{symbol}.address": self.names[arg] for arg, symbol in self.symbols.items()}
         return [
             f"  const int {identifier(symbol)} = (int)((unsigned long long){pointers[symbol]} & {_ADDRESS_BITS:#x});"
@@ -134,7 +135,8 @@ class Emitter(ElementWriter):
                 self.op(op)
 
     def fused(self, op: t.Map, reader: Operation) -> None:
-        """A map whose values only the next op reads: in one loop, so that a long row never exists twice."""
+        """Emits a map whose values only the next op reads together with that op in one loop, so that a long row exists
+        only once."""
         self.comment(op)
         if isinstance(reader, t.Fold):
             self.map_and_fold(op, reader)
@@ -283,13 +285,13 @@ class Emitter(ElementWriter):
             whole = f"({whole} / {extent})"
 
     def _below(self, extent: Expr) -> Interval:
-        """The coordinates of programs along an axis; a grid has no more CTAs than an ``int`` counts."""
+        """The coordinates of the programs along an axis; a grid has at most as many CTAs as an ``int`` can count."""
         _, high = interval(self.simplified(extent), self.bounds)
         most = (1 << 31) - 1
         return 0, max(0, most if high is None else min(high, most) - 1)
 
     def program_loop(self, op: t.Programs, total: str) -> str:
-        """The head of the loop over a CTA's programs; empty where each has one."""
+        """The head of the loop over a CTA's programs; empty if each CTA has one program."""
         clusters = op.cluster_shape[0] * op.cluster_shape[1]
         first, step = op.interleaving
         start = "(int)blockIdx.x" + (f" / {clusters}" if clusters > 1 else "")
@@ -356,11 +358,11 @@ class Emitter(ElementWriter):
 
 
 def _left_open(buffer: SSAValue) -> bool:
-    """Some register may be read that nothing wrote: what is not live is skipped, shared memory read under a guard, and
-    of a word that the last elements don't fill the rest is never written.
+    """True if a register may be read that was never written: elements that are not live are skipped, shared memory is
+    read under a guard, and the padding of a partly filled word is never written.
 
-    Such elements have no value and reach no result, but C must not compute with what is undefined: NVRTC then takes for
-    granted that it never does, also of registers beside it.
+    Such elements reach no result, but C must not compute with undefined values: NVRTC would infer that the code is
+    unreachable, also for neighbouring registers.
     """
     assert isinstance(buffer.type, t.RegistersType)
     storage = Storage(buffer.type.dtype.dtype, buffer.type.count.data)

@@ -1,4 +1,4 @@
-"""Element-wise code, folds and shuffles: unrolled over registers, fused where nothing else reads a value."""
+"""Element-wise code, folds and shuffles: loops unrolled over registers, fused if nothing else reads a value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.transport import dialect as t
 
 
 class ElementWriter(AccessWriter):
-    """Writes maps, folds, shuffles and prints."""
+    """Emits maps, folds, shuffles and prints."""
 
     late: set[Operation]
     """Loads that are made where their elements are used (``codegen.fusion``)."""
@@ -72,7 +72,7 @@ class ElementWriter(AccessWriter):
                 self.line(line)
 
     def _body(self, op: t.Map, register: Expr) -> list[CScalar]:
-        """The map's body at one register; returns the results."""
+        """Emits the map's body for one register; returns the results."""
 
         def integer(node: Expr) -> str:
             return "true" if node in self.assumed else self.c(node.substitute({t.REGISTER: register}))
@@ -99,7 +99,7 @@ class ElementWriter(AccessWriter):
             self.line(line)
 
     def map_and_fold(self, op: t.Map, fold: t.Fold) -> None:
-        """A map whose values only a fold reads: in one loop, so that a long row never exists unpacked."""
+        """Emits a map whose values only a fold reads in the fold's loop, so that a long row is never held unpacked."""
 
         def emit(base: Expr, part: int) -> None:
             with self.unrolled("i", part) as step:
@@ -112,7 +112,7 @@ class ElementWriter(AccessWriter):
         self.parts(op.live.expr, _predicates(op), Const(0), op.count.data, emit)
 
     def map_and_store(self, op: t.Map, store: t.Store) -> None:
-        """Computes a vector at a time and stores it; loads that only this map reads are made on the way."""
+        """Computes and stores one vector at a time; loads that only this map reads are issued in the same loop."""
         storage = self.storages[store.buffer]
         users = (u.operation for v in dict.fromkeys(op.inputs) for u in v.uses)
         loads = [u for u in users if isinstance(u, t.Load) and u in self.late and u.buffer in op.inputs]
@@ -174,7 +174,7 @@ class ElementWriter(AccessWriter):
 
 
 def _in_order(op: t.Map) -> bool:
-    """Some register reads what another one of the map has written."""
+    """True if some register of the map reads a register that another iteration of the map has written."""
     return any(b in op.outputs and read.expr != Sym(t.REGISTER) for b, read in zip(op.inputs, op.reads, strict=True))
 
 

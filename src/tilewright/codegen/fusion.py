@@ -1,4 +1,4 @@
-"""Which neighbouring ops are written as one loop, so that a long row never exists twice in registers."""
+"""Which neighbouring ops are emitted as one loop, so that a long row is held in registers only once."""
 
 from __future__ import annotations
 
@@ -43,10 +43,8 @@ def late_loads(ops: Sequence[Operation]) -> set[Operation]:
 
 
 def _may_move(load: t.Load, passed: Sequence[Operation]) -> bool:
-    """The load reads the same behind the ops ``passed``, and behind all that stands in their regions.
-
-    Tensors are different arguments or the same: those of a launch share no byte of which one is written.
-    """
+    """True if the load reads the same values after the ops ``passed``, including all ops in their regions. Tensor
+    arguments alias completely or not at all: the arguments of a launch do not partly overlap where one is written."""
     symbols = load.guard.expr.symbols.union(*(c.expr.symbols for c in load.coords))
     for op in (inner for outer in passed for inner in outer.walk()):
         if isinstance(op, a.Advance) and op.symbol.data in symbols:

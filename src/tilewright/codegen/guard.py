@@ -1,7 +1,7 @@
-"""The guard below the IR: in the PTX that is assembled every role synchronises as its Transport IR says.
+"""Checks generated PTX against Transport IR: every role must synchronise as the IR says.
 
 A compiler that unrolled a loop around a barrier, dropped a fence, duplicated a branch or moved an instruction would
-change how often an instruction stands in a role, or what follows what.
+change how often a synchronising instruction occurs in a role, or which instructions follow it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tilewright.codegen.sync_in_ptx import UnreadablePtxError, ptx_flows
 from tilewright.transport import dialect as t
 
 CODE = "CGN004"
-"""What a mismatch is, in the catalogue."""
+"""The diagnostic for a mismatch."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A role whose instructions are not the IR's: both sides."""
+    """A role whose instructions in PTX differ from those of the IR, with both sides."""
 
     role: str
     ptx: str
@@ -33,7 +33,7 @@ class Mismatch:
 
 
 def mismatches(kernel: t.Kernel, ptx: str) -> tuple[Mismatch, ...]:
-    """Where the PTX does not synchronise as the IR says, one for each role at most; empty when all is well."""
+    """The differences between the PTX and the IR, at most one per role; empty if they agree."""
     planned, threads = planned_flows(kernel), role_threads(kernel)
     try:
         found = ptx_flows(ptx, kernel.threads.data, threads)
@@ -44,11 +44,11 @@ def mismatches(kernel: t.Kernel, ptx: str) -> tuple[Mismatch, ...]:
 
 
 _Difference = tuple[str, str]
-"""What the PTX has, what the IR has."""
+"""What the PTX has and what the IR has."""
 
 
 def _counted(found: SyncFlow, planned: SyncFlow) -> _Difference | None:
-    """Instructions that stand in one more often than in the other."""
+    """Instructions that occur more often in the first than in the second."""
     shown = {i.name for i in found.instructions if i.size is None}
 
     def counts(flow: SyncFlow) -> Counter[str]:
@@ -69,8 +69,8 @@ def _ordered(found: SyncFlow, planned: SyncFlow) -> _Difference | None:
 
 
 class _Walk:
-    """All paths through the PTX, beside those through the IR: each instruction of the one is read as those of the other
-    that it may be after the paths that lead to it."""
+    """Walks all paths of the PTX together with those of the IR: each PTX instruction is matched with the IR
+    instructions that may follow the same path."""
 
     def __init__(self, found: SyncFlow, planned: SyncFlow):
         self.found, self.planned = found, planned

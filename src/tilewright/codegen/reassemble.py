@@ -18,16 +18,16 @@ from tilewright.codegen.assemble import TooManyRegistersError, compile_text, tak
 from tilewright.diag import TilewrightError
 
 TRIES = 12
-"""Of the PTX of ``matmul`` with tiles of 256 columns one try in four gives the rarer cubin."""
+"""For the PTX of ``matmul`` with tiles of 256 columns, one try in four gives the rarer of two cubins."""
 
 _HEADER = re.compile(r"^\.(?:version \d+\.\d+|target \w+|address_size \d+)[ \t]*$", re.MULTILINE)
-"""Whole lines, so that nothing else leaves the text with them."""
+"""Matches whole lines, so that only these directives are removed from the text."""
 _LAST = re.compile(r"(?:\bret\s*;)?\s*\}\s*$")
 
 
 def machine_code_differs(image: KernelImage, arch: str) -> str:
-    """Why the machine code of ``image`` is not shown to be that of its PTX, byte for byte, or takes other registers,
-    spills or static shared memory than it says; empty where it is."""
+    """Why the machine code of ``image`` could not be reproduced from its PTX byte for byte, or why its registers,
+    spills or static shared memory differ from those recorded; empty if it matches."""
     ptx = image.ptx
     headers = [line.strip() for line in _HEADER.findall(ptx)]
     source = ptx_wrapper_source(ptx)
@@ -50,7 +50,8 @@ def machine_code_differs(image: KernelImage, arch: str) -> str:
 
 
 def ptx_wrapper_source(ptx: str) -> str:
-    """CUDA C++ of which NVRTC's assembler makes the machine code of ``ptx``; empty if that ends in no function."""
+    """CUDA C++ that NVRTC's assembler turns into the machine code of ``ptx``; empty if the text does not end in a
+    function."""
     body = _HEADER.sub("", ptx)
     end = _LAST.search(body)
     if end is None or not ptx.isascii():

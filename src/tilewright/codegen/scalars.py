@@ -1,9 +1,9 @@
 """Scalar arithmetic of map bodies, folds and shuffles as C.
 
-Floats narrower than f32 are computed in it and rounded to their dtype after each operation, as NumPy and PyTorch do;
-integers of 8 and 16 bits are computed in ``int``. Integers wrap: their sums and products are formed without sign, where
-C says what happens. A value that goes straight into a buffer of its own dtype is brought back by the packing
-conversion instead.
+Floats narrower than f32 are computed in f32 and rounded to their dtype after each operation, as NumPy and PyTorch do;
+integers of 8 and 16 bits are computed in ``int``. Integers wrap: their sums and products use unsigned types, for which
+C defines overflow. A value that is stored directly into a buffer of its own dtype is rounded by the packing conversion
+instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where buffers and barriers lie in dynamic shared memory, as C++."""
+"""Addresses of buffers and barriers in dynamic shared memory, as C++."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.codegen.writer import Writer
 
 SHARED_BASE = "shared_base"
 MATRIX_BASE = "matrix_base"
-"""What matrix descriptors have of it: 18 bits. In a cluster the CTA's rank stands above them."""
+"""The address bits that a matrix descriptor encodes: 18. In a cluster the CTA rank is in the bits above."""
 BARRIER_BYTES = 8
 
 
@@ -37,7 +37,7 @@ class SharedAddresses:
         return f"{SHARED_BASE}{f' + {varies}' if varies else ''} + {constant}"
 
     def pointer(self, shared: SSAValue, offset: Expr) -> str:
-        """The same byte as a pointer."""
+        """The same location as a pointer."""
         varies, constant = self.split(offset)
         constant += self.offsets[shared]
         return f"shared{f' + {varies}' if varies else ''} + {constant}"

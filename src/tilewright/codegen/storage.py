@@ -56,7 +56,7 @@ class Storage:
         return self.memory if self.count == 1 else _VECTORS[self.count * self.dtype.bytes][0]
 
     def element(self, name: str, index: int) -> str:
-        """One of several elements of a 16-bit dtype that ``name`` holds as such a vector."""
+        """One element of a vector of a 16-bit dtype held in ``name``."""
         lanes = _VECTORS[self.count * self.dtype.bytes][1]
         word = f"{name}.{lanes[index // 2]}" if lanes else name
         return f"({self.memory})({word} >> {16 * (index % 2)})"
@@ -79,7 +79,7 @@ class Storage:
 
     @property
     def narrower(self) -> bool:
-        """The compute type holds values that the dtype doesn't: results are brought back by the prelude's
+        """True if the compute type holds values that the dtype doesn't: results are rounded by the prelude's
         ``<dtype>_round``."""
         return self.dtype.name == "tf32" or (self.packed and not self.dtype.is_bool)
 

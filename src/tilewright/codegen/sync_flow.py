@@ -1,8 +1,8 @@
-"""Which synchronising instructions follow one another: what Transport IR plans and PTX holds, in one form.
+"""The order of synchronising instructions, in one form for Transport IR and for PTX.
 
-Each instruction stands for one letter, and a program for the words that its paths spell. As every letter stands at one
-place, the words are given by which letters may come first, which last, and which may follow which (V. M. Glushkov,
-"The abstract theory of automata", 1961): loops that were rotated or peeled into a test before them spell what they did.
+Each instruction is a letter of its own, and a program is the language of the words along its paths. Because no letter
+occurs twice, the language is determined by which letters may come first, which last, and which may follow which (V. M.
+Glushkov, "The abstract theory of automata", 1961), and rotating or peeling a loop does not change it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class SyncInstruction:
-    """A synchronising instruction: its name, and sizes that it carries; None where a text does not show them."""
+    """A synchronising instruction: its name and its size operand; None if the text does not show the size."""
 
     name: str
     size: str | None = ""
 
     def fits(self, other: SyncInstruction) -> bool:
-        """Both may be the same instruction."""
+        """True if both may be the same instruction."""
         return self.name == other.name and (self.size is None or other.size is None or self.size == other.size)
 
     def __str__(self) -> str:
@@ -28,7 +28,7 @@ class SyncInstruction:
 
 @dataclass(frozen=True)
 class SyncLoop:
-    """A loop that is known to go round: the instructions it may begin and end a turn with."""
+    """A loop that runs at least once: the instructions with which an iteration may begin and end."""
 
     first: frozenset[int]
     last: frozenset[int]
@@ -36,7 +36,8 @@ class SyncLoop:
 
 @dataclass(frozen=True)
 class SyncFlow:
-    """Instructions by number: which come first, which last, which follow each; whether a path has none at all."""
+    """Numbered instructions: which may come first, which last, which follow each; and whether there is an empty
+    path."""
 
     instructions: tuple[SyncInstruction, ...]
     first: frozenset[int]
@@ -86,7 +87,7 @@ class FlowBuilder:
 
     @staticmethod
     def choice(parts: Sequence[SyncRegion]) -> SyncRegion:
-        """One of several parts."""
+        """One of several alternatives."""
         return SyncRegion(
             frozenset[int]().union(*(p.first for p in parts)),
             frozenset[int]().union(*(p.last for p in parts)),

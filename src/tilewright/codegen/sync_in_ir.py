@@ -1,4 +1,4 @@
-"""The synchronising instructions that a kernel's Transport IR asks for, role by role."""
+"""The synchronising instructions that a kernel's Transport IR specifies, per role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.base import SyncOp
 
 ALL = "all threads"
-"""What runs outside of roles of some threads."""
+"""The label of code outside of roles that hold only some of the threads."""
 WHOLE_CTA = "cta"
 """The threads of a CTA's barrier."""
 
@@ -91,12 +91,12 @@ class _Planned(FlowBuilder):
                 return self.sequence(self.one(i) for i in instructions(op))
 
     def copy(self, op: a.CpAsync) -> SyncRegion:
-        """One copy, which some threads may leave out."""
+        """One copy, which some threads may skip."""
         copy = self.one(SyncInstruction("cp.async", str(op.copy_bytes)))
         return copy if op.active.expr == TRUE else self.choice((copy, SyncRegion()))
 
     def role_of_all(self, op: a.Role) -> SyncRegion:
-        """A role that holds all threads stands where it is written."""
+        """A role of all threads is emitted in place, without a branch."""
         kernel = op.parent_op()
         assert isinstance(kernel, t.Kernel)
         if op in _roles(kernel):
@@ -117,7 +117,7 @@ class _Planned(FlowBuilder):
 
 
 def instructions(op: Operation) -> Iterator[SyncInstruction]:
-    """What an op without regions becomes."""
+    """The instructions of an op without regions."""
     match op:
         case SyncOp():
             yield SyncInstruction(op.INSTRUCTION)

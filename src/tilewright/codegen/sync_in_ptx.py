@@ -1,7 +1,7 @@
-"""The synchronising instructions of a PTX text, role by role: read from its branches, nothing else is interpreted.
+"""The synchronising instructions of a PTX text, per role: only branches are interpreted, nothing else.
 
-A role is a range of threads. The branches on ``%tid.x`` say which threads come to a block; a block belongs to the role
-whose range holds them all. Within a role the instructions follow one another along the paths through its blocks.
+A role is a range of threads. The branches on ``%tid.x`` give the threads that reach a basic block; a block belongs to
+the role whose range contains them all. Within a role the order of instructions follows the paths through its blocks.
 (PTX ISA 9.1, 9.7.12 control flow, 10.1 %tid.)
 """
 
@@ -35,7 +35,7 @@ _COMPARED = re.compile(r"\s*setp\.(?P<how>lt|le|gt|ge)\.[us]32\s+(?P<predicate>%
 """Equality picks a thread of a role, not a role."""
 _SHIFTED = re.compile(r"\s*shr\.[us]32\s+(?P<to>%r\d+), %r\d+, 5;")
 _OF_WARP = re.compile(r"\s*shfl\.sync\.idx\.b32\s+(?P<to>%r\d+)\|%p\d+, %r\d+, %r\d+, %r\d+, %r\d+;")
-"""The index of a thread's warp, and that of one of its lanes: the same."""
+"""The warp index of a thread, broadcast from one of its lanes: the same value."""
 
 _CLOSES = re.compile(r"\n\}\n(?!\s*// end inline asm)")
 _MOVED = re.compile(r"\s*mov\.[ubs]32\s+%r\d+, (\d+);")
@@ -47,12 +47,13 @@ Threads = tuple[int, int]
 
 
 class UnreadablePtxError(Exception):
-    """The text holds what this reading does not know, at a line."""
+    """The text has a construct that this parser does not support, at a line."""
 
 
 @dataclass
 class _BasicBlock:
-    """Instructions in a row with their lines; where control goes then, by which predicate, and whether it may end."""
+    """A basic block: its instructions by line, its successors with the predicate of each, and whether the kernel may
+    end here."""
 
     instructions: list[int] = field(default_factory=list[int])
     successors: list[tuple[str | int, str]] = field(default_factory=list[tuple["str | int", str]])
@@ -60,14 +61,14 @@ class _BasicBlock:
 
 
 def ptx_flows(ptx: str, threads: int, roles: Mapping[str, Threads]) -> dict[str, SyncFlow]:
-    """Per role of ``threads`` threads, and for what stands around the roles, the instructions and their order."""
+    """The instructions and their order, for each role and for the code around the roles."""
     text = _Text(ptx)
     owners = [_role_of(reach, roles) for reach in text.reached(threads)]
     return {label: text.flow(label, owners) for label in (ALL, *roles)}
 
 
 def _role_of(reach: Threads | None, roles: Mapping[str, Threads]) -> str:
-    """The role whose threads alone come here; empty where nobody does."""
+    """The role that contains all threads that reach the block; empty if none do."""
     if reach is None:
         return ""
     holding = (label for label, (first, last) in roles.items() if first <= reach[0] and reach[1] <= last)
@@ -75,7 +76,7 @@ def _role_of(reach: Threads | None, roles: Mapping[str, Threads]) -> str:
 
 
 class _Text:
-    """One kernel's blocks."""
+    """The basic blocks of one kernel."""
 
     def __init__(self, ptx: str):
         self.ptx = ptx
@@ -106,7 +107,7 @@ class _Text:
                 falls = self.line(number, text.lstrip("{ \t"), falls)
 
     def body(self) -> tuple[int, int]:
-        """How many lines stand before the kernel's body, and before what comes after it."""
+        """The number of lines before the kernel's body, and before the text after it."""
         head = self.ptx.find(".entry")
         if head < 0 or self.ptx.find(".entry", head + 1) >= 0:
             raise UnreadablePtxError("a text of not one kernel")
@@ -215,7 +216,7 @@ class _Text:
 
     # -- threads --------------------------------------------------------------------------------------------------
     def reached(self, threads: int) -> list[Threads | None]:
-        """Which threads come to each block: a range that holds them all; None where nobody comes."""
+        """For each block the range of threads that may reach it; None if none can."""
         tests = self.tests()
         found: list[Threads | None] = [None] * len(self.blocks)
         found[0] = (0, threads - 1)
@@ -257,7 +258,7 @@ class _Text:
         return found
 
     def made(self, how: re.Pattern[str], sources: set[str]) -> set[str]:
-        """The registers that are set in this way from one of ``sources``."""
+        """The registers that this pattern sets from one of ``sources``."""
         return {m["to"] for m in self.matches(how, sources)}
 
     def matches(self, how: re.Pattern[str], registers: set[str]) -> Iterator[re.Match[str]]:
@@ -266,7 +267,7 @@ class _Text:
         return (m for m in found if m is not None)
 
     def lines_with(self, text: str) -> Iterator[str]:
-        """The lines in which a text stands, that in its first place."""
+        """The lines in which a text occurs."""
         at = self.ptx.find(text)
         while at >= 0:
             end = self.ptx.find("\n", at)
@@ -275,7 +276,7 @@ class _Text:
 
     # -- order ----------------------------------------------------------------------------------------------------
     def flow(self, label: str, owners: list[str]) -> SyncFlow:
-        """The instructions of one owner's blocks; paths through others' blocks meet none of them."""
+        """The instructions of one owner's blocks; blocks of other owners count as empty."""
         mine = [i for b, block in enumerate(self.blocks) if owners[b] == label for i in block.instructions]
         number = {i: n for n, i in enumerate(mine)}
         if label == ALL:

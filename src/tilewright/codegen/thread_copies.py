@@ -1,8 +1,8 @@
-"""Copies of tiles by threads as CUDA C++, in and out, the address of each one step after that of the one before.
+"""Emits cooperative tile copies by threads (cp.async and stores), in and out, advancing one address from copy to copy.
 
-The copies of a tile stand in the loop over its stream, and most of what they need does not change there. A compiler
-that sees this keeps the address and the predicate of every copy in registers of its own (656 bytes spilled for 48
-copies), so the running address and the count of rows are made opaque: the next can only follow from the one before.
+The copies of a tile run inside the loop over its stream, and most of their operands are loop-invariant. NVRTC would
+hoist the address and the predicate of every copy into its own registers (656 bytes spilled for 48 copies), so the
+running address and the row counter are made opaque to it: each can only be computed from the previous one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tilewright.transport import dialect as t
 
 FROM, STEP, ROWS, BYTES, HELD = "copy_from", "copy_step", "copy_rows", "copy_bytes", "copied"
 LOADS_TOGETHER = 32
-"""Elements that a thread holds between their loads and their stores, at most."""
+"""The most elements that a thread holds between its loads and its stores."""
 OUT_TOGETHER = 8
-"""Registers that copies out of shared memory take there, at most: accumulators of 208 columns leave so many."""
+"""The most registers used by copies out of shared memory: what accumulators of 208 columns leave."""
 _COPY = Sym(t.REGISTER)
 _FIRST = {t.REGISTER: Const(0)}
 
 
 class CopyWriter:
-    """What the writers of copies share: the address that walks along with the copies, and the guard."""
+    """The code that all copy emitters share: the running address and the guard."""
 
     def __init__(self, emitter: ElementWriter, addresses: SharedAddresses, op: a.ThreadCopies | a.CopyOut):
         self.emitter, self.addresses, self.copies = emitter, addresses, op
@@ -122,7 +122,7 @@ class ThreadCopyWriter(CopyWriter):
                 self.load_and_store(read)
 
     def read(self) -> str:
-        """How many bytes copy ``r`` reads; what copies have in common is declared."""
+        """The number of bytes that copy ``r`` reads; subexpressions that all copies share are declared first."""
         whole = self.bytes()
         if self.walks and t.REGISTER not in self.left.symbols:
             self.emitter.line(f"const int {BYTES} = {whole};")
@@ -132,7 +132,7 @@ class ThreadCopyWriter(CopyWriter):
 
     @property
     def condition(self) -> str:
-        """What stands before a copy that not every thread makes."""
+        """The condition of a copy that only some threads make."""
         active = self.op.active.expr
         return "" if self.emitter.holds(active) else f"if ({self.emitter.c(active)}) "
 
@@ -202,7 +202,7 @@ class CopyOutWriter(CopyWriter):
 
 
 def _step(coord: Expr) -> int | None:
-    """By how much a coordinate advances with each copy, if always by as much."""
+    """The constant by which a coordinate advances from copy to copy, if there is one."""
     return simplify(coord.substitute({t.REGISTER: _COPY + 1}) - coord, {}).constant
 
 

@@ -1,4 +1,4 @@
-"""What all emitters stand on: lines and braces, names, integer expressions as C, unrolled loops over registers."""
+"""The base of all emitters: lines and braces, names, integer expressions as C, loops unrolled over registers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Writer:
             self._assume(assumption.expr)
 
     def _bound(self, kind: Attribute, name: str) -> None:
-        """What a launch may give for the symbols of an argument. An address counts by its low bits."""
+        """The bounds of an argument's symbols over all launches. Of an address, only the low bits count."""
         if not isinstance(kind, TensorType):
             dtype = kind.dtype.dtype if isinstance(kind, TileType) else None
             self.bounds[name] = dtype.integers if dtype is not None and dtype.is_int else INT
@@ -260,7 +260,7 @@ class Writer:
 
 
 def _implies(known: Expr, atom: Expr) -> bool:
-    """Whether ``atom``, a comparison, follows from another one because what it says is less by a constant."""
+    """True if the comparison ``atom`` follows from ``known``: its right side exceeds its left by at least as much."""
     if not isinstance(known, Compare) or not isinstance(atom, Compare) or (known.op, atom.op) != ("<", "<"):
         return False
     slack = ((atom.rhs - atom.lhs) - (known.rhs - known.lhs)).constant

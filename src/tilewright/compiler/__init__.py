@@ -1,1 +1,1 @@
-"""The order of passes, and nowhere else: a traced function becomes planned kernels, planned kernels an artifact."""
+"""The pass pipeline: a traced function becomes planned kernels, and planned kernels become an artifact."""

@@ -1,4 +1,4 @@
-"""Schedules that are worth timing beside the chosen one: what the prices put next, or tiles and warps around it."""
+"""Schedules for ``kernel.tune`` to time: the next best by estimated time, or nearby tile sizes and warp counts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tilewright.schedule.product_schedules import ProductVariant
 def product_schedules(
     variants: Iterable[ProductVariant], dims: Mapping[str, int], pinned: Schedule
 ) -> Iterator[Schedule]:
-    """The ways of a product that serve these extents and that pins can name, quickest by their prices first; those
-    without a price behind, in the order in which they are tried."""
+    """The schedules of a product that apply to ``dims`` and that pins can express, in order of estimated time; those
+    without an estimate come last, in the order in which the compiler tries them."""
     own = [v for v in variants if not v.swapped and v.narrow is None and v.applies.symbols <= dims.keys()]
     serving = [(v, _nanoseconds(v, dims)) for v in own if v.applies.evaluate(dims)]
     for variant, _ in sorted(serving, key=lambda each: (each[1] is None, each[1] or 0)):
@@ -36,7 +36,7 @@ def product_schedules(
 def plain_schedules(
     extents: Mapping[str, int], threads: int, pinned: Schedule, most_threads: int
 ) -> Iterator[Schedule]:
-    """Half and twice the warps, half and twice each extent, and both."""
+    """The chosen schedule with half and twice the warps, half and twice each extent, and combinations of both."""
     warps = threads // 32
     resized = [extents]
     for name, extent in extents.items():
@@ -48,6 +48,6 @@ def plain_schedules(
 
 
 def _nanoseconds(variant: ProductVariant, dims: Mapping[str, int]) -> int | None:
-    """Of a launch, by the prices."""
+    """The estimated time of a launch; None where it is not known for ``dims``."""
     time = variant.time
     return None if time is None or not time.symbols <= dims.keys() else int(time.evaluate(dims))

@@ -1,10 +1,10 @@
-"""Several kernels through the assembler at once.
+"""Assembles several kernels in parallel.
 
-A kernel is emitted and assembled, what came out is judged, and perhaps another schedule is tried: a generator that
-yields what is to be assembled and is sent what came of it. NVRTC takes most of the time, and since CUDA 11.5 compiles
-programs of different handles in parallel ("Reducing Application Build Times Using CUDA C++ Compilation Aids", NVIDIA
-2021; with NVRTC 13.0 two threads were both running in 92 % of samples), so that its calls go to threads. All else stays
-in the caller's: nothing depends on how many threads there are or which of them ends first.
+A kernel is emitted and assembled, the result is checked, and another schedule may be tried: a generator that yields
+assembler calls and is sent their results. NVRTC takes most of the time, and since CUDA 11.5 it compiles programs of
+different handles in parallel ("Reducing Application Build Times Using CUDA C++ Compilation Aids", NVIDIA 2021; with
+NVRTC 13.0 two threads were both running in 92 % of samples), so its calls run on a thread pool. Everything else runs in
+the caller's thread: the result does not depend on the number of threads or on which call ends first.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tilewright.diag import TilewrightError
 T = TypeVar("T")
 
 Attempts: TypeAlias = Generator[Callable[[], Assembled], Assembled, T]
-"""Yields calls of the assembler, is sent what they return or raise, and returns what was good enough."""
+"""Yields assembler calls, is sent their results or errors, and returns the accepted result."""
 
 
 def assemble_all(kernels: Sequence[Attempts[T]]) -> list[T | TilewrightError]:
-    """What each of ``kernels`` comes to, in their order: its result, or why it is refused."""
+    """The result of each of ``kernels``, in order, or the error that refused it."""
     results: dict[int, T | TilewrightError] = {}
     with ThreadPoolExecutor(max(1, min(len(kernels), os.cpu_count() or 1))) as pool:
         running: dict[Future[Assembled], int] = {}
@@ -50,7 +50,7 @@ def assemble_all(kernels: Sequence[Attempts[T]]) -> list[T | TilewrightError]:
 
 
 def _next_call(kernel: Attempts[Any], ended: Future[Assembled] | None) -> Callable[[], Assembled]:
-    """What ``kernel`` wants assembled first, or after the call that has ended."""
+    """The next assembler call of ``kernel``: the first one, or the one after the call that has ended."""
     if ended is None:
         return next(kernel)
     error = ended.exception()

@@ -51,8 +51,8 @@ _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     """Compile every variant; a kernel that spills is planned again on more threads.
 
-    Classes of arguments whose kernels can't be compiled are left out, as long as one is left. With ``validate`` each
-    kernel's Tile IR, Transport IR and PTX are compared; the image says what came of it.
+    Classes of arguments whose kernels can't be compiled are left out, as long as one remains. With ``validate`` each
+    kernel's Tile IR, Transport IR and PTX are compared, and its image records the result.
     """
     request = program.request
     before: dict[object, PlannedKernel] = {}  # variants that stage the same tensor share the kernel that copies it
@@ -77,8 +77,8 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
             images |= {image.symbol: image for image in launched}
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
             tiles |= {each.emitted.entry: each.planned.tile for each in kernels}
-            wholes = kernels[-1].planned.wholes
-            widest, shown = planned, str(wholes[0]) if wholes else launched[-1].tile_ir
+            originals = kernels[-1].planned.originals
+            widest, shown = planned, str(originals[0]) if originals else launched[-1].tile_ir
             asked += (*required_of(kernels[-1].planned.tile), *counters_fit(kernels[-1].planned))
     unsupported.require_one(variants)
     found = interface(request, widest.tile, widest.sizes)
@@ -104,8 +104,8 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
 def _with_promises(
     artifact: Artifact, texts: Mapping[str, transport.Kernel], tiles: Mapping[str, tile.Kernel]
 ) -> Artifact:
-    """The artifact, of which the kernels that rely on promises say on how many launches the steps were seen to check
-    them; CGN005 where a launch shows that they don't."""
+    """The artifact, with the number of tested launches in the certificates of kernels that rely on promises; CGN005
+    where a launch shows that the steps before them do not check a promise."""
     from tilewright.compiler.promise_tests import (  # noqa: PLC0415 - the simulator loads with it, which few kernels need
         PROMISES_TESTED,
         run_promise_tests,
@@ -125,7 +125,7 @@ def _with_promises(
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel, its text, and what was assembled of it."""
+    """A planned kernel with its emitted source, machine code and validation result."""
 
     planned: PlannedKernel
     emitted: Emitted
@@ -142,8 +142,8 @@ def _compiled(kernel: _Kernel | TilewrightError) -> _Kernel:
 def _variant(
     kernels: Sequence[_Kernel], target: str, programs: dict[str, OriginalProgram]
 ) -> tuple[Variant, tuple[KernelImage, ...]]:
-    """What launches ``kernels`` in order, the last of which the others serve; and what it launches. ``programs``, by
-    text, gain those that they were made of."""
+    """The variant that launches ``kernels`` in order, and their images. The last kernel computes the results, those
+    before it prepare its inputs. The programs that kernels were derived from are added to ``programs``, by text."""
     planned = kernels[-1].planned
     launch = recipe([each.planned.transport for each in kernels])
     by_symbol = {each.emitted.entry: each.planned for each in kernels}
@@ -168,14 +168,14 @@ def _variant(
 
 
 def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
-    """Emit and assemble; on spills try again with fewer CTAs per SM, with smaller tiles, with twice the threads. Of
-    schedules with roles that all spill the one that does least is kept."""
+    """Emits and assembles a kernel; on spills tries again with fewer CTAs per SM, smaller tiles or twice the threads.
+    If all schedules with roles spill, the one that spills least is kept."""
     least: _Kernel | None = None
     request, workspaces, sizes, promises = planned.request, planned.workspaces, planned.sizes, planned.promises
-    wholes, collapsed, notes = planned.wholes, planned.collapsed, planned.notes
+    originals, collapsed, notes = planned.originals, planned.collapsed, planned.notes
     while True:
-        wholes = planned.wholes or wholes
-        planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises, wholes=wholes)
+        originals = planned.originals or originals
+        planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises, originals=originals)
         if collapsed:
             planned = replace(planned, collapsed=collapsed, notes=notes)
         declare_workspaces(planned.transport, workspaces)
@@ -191,25 +191,25 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
                 emitted = emit_kernel(planned.transport, debug=request.debug)
         try:
             assembled = yield partial(assemble, emitted.source, request.target.name, emitted.entry)
-        except TilewrightError as error:  # from a thread in which nobody calls us
+        except TilewrightError as error:  # raised in a worker thread, where the location is not known
             located = (replace(d, where=d.where or request.function.where) for d in error.diagnostics)
             raise TilewrightError(tuple(located)) from error
-        against = defects(assembled, planned.few_bytes)
+        against = defects(assembled, planned.spill_tolerance_bytes)
         asked = validate and assembled.cubin and not request.debug
         checked = _validated(planned, assembled) if asked and not against else NOT_ASKED
         with timed("guard"):
-            guarded = planned.later and assembled.cubin and PTX not in checked.certificate
+            guarded = planned.next_schedule and assembled.cubin and PTX not in checked.certificate
             unlike = mismatches(planned.transport, assembled.ptx) if guarded else ()
         found = (*against, *map(str, unlike))
         # a debug build's reports cost registers, and calls between wgmmas
         if not found or (request.debug and assembled.cubin):
             return _Kernel(planned, emitted, assembled, checked)
-        if planned.later is not None:
+        if planned.next_schedule is not None:
             only_spills = bool(assembled.cubin) and not unlike and not defects(assembled, MOST_SPILLED)
             if only_spills and (least is None or assembled.spill_bytes < least.assembled.spill_bytes):
                 least = _Kernel(planned, emitted, assembled, checked)
             try:
-                planned = planned.later("; ".join(found))
+                planned = planned.next_schedule("; ".join(found))
             except TilewrightError:
                 if least is None:
                     raise
@@ -219,8 +219,8 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
 
 
 def _planned_again(planned: PlannedKernel, found: str) -> PlannedKernel:
-    """A kernel without roles that spills, planned for fewer CTAs per SM, else for smaller tiles, else for twice the
-    threads. CGN002, with what was ``found``, where nothing is left to try."""
+    """Plans a kernel without roles that spills for fewer CTAs per SM, else for smaller tiles, else for twice the
+    threads. CGN002, with the defects ``found``, where nothing is left to try."""
     request, threads = planned.request, planned.placement.home.threads
     name = planned.transport.sym_name.data
     if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers
@@ -240,7 +240,7 @@ def _planned_again(planned: PlannedKernel, found: str) -> PlannedKernel:
 
 
 def _validated(planned: PlannedKernel, assembled: Assembled) -> Validated:
-    """What validation says of a kernel; CGN005 where it refutes it."""
+    """The validation result of a kernel; CGN005 where it is refuted."""
     checked = validated(planned.tile, planned.transport, assembled.ptx)
     if checked.refuted:
         fail(
@@ -254,7 +254,7 @@ def _validated(planned: PlannedKernel, assembled: Assembled) -> Validated:
 
 def _image(kernel: _Kernel, shape: LaunchConfig, programs: dict[str, OriginalProgram]) -> KernelImage:
     planned, assembled = kernel.planned, kernel.assembled
-    texts = [str(whole) for whole in planned.wholes]
+    texts = [str(whole) for whole in planned.originals]
     made_of = tuple(programs.setdefault(text, OriginalProgram(f"program{len(programs)}", text)).name for text in texts)
     return KernelImage(
         symbol=kernel.emitted.entry,

@@ -1,4 +1,4 @@
-"""What the compiler would say to a kernel that somebody only simulates."""
+"""Asks whether a kernel that is only simulated would compile."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tilewright.diag import TilewrightError
 
 
 def refusal(program: PlannedProgram, variant: PlannedKernel) -> TilewrightError | None:
-    """Why ``variant``, which is planned and proved, would not be compiled for its class of arguments.
+    """The error with which compiling ``variant``, which is planned and proved, would end; None if it compiles.
 
-    The assembler is asked whether its registers suffice, for this variant alone: None is no promise for the others.
+    Only this variant is assembled: None says nothing about the others.
     """
     try:
         build(replace(program, variants=(_apart(variant),), left_out=()))
@@ -22,7 +22,7 @@ def refusal(program: PlannedProgram, variant: PlannedKernel) -> TilewrightError 
 
 
 def _apart(variant: PlannedKernel) -> PlannedKernel:
-    """The variant with texts of its own: what is built is written into them."""
+    """A deep copy of the variant's IR, because ``build`` writes into it."""
     copies = tuple(replace(copy, planned=_apart(copy.planned)) for copy in variant.copies)
     promises = variant.promises
     if promises is not None:

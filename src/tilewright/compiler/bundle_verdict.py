@@ -1,4 +1,4 @@
-"""What is shown of a bundle that somebody else may have written: recipe, PTX, machine code, Tile IR and proofs."""
+"""The verdict on an untrusted bundle: its recipe, PTX, machine code, Tile IR and proofs."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from tilewright.validate.lowering.compare import compare as compare_lowering
 from tilewright.validate.recipe import recipe_faults
 
 MACHINE_CODE = Obligation("machine code", VALIDATION, "PTX and cubin, byte for byte")
-"""The machine code is what the assembler makes of the PTX."""
+"""Assembling the PTX again gives the same machine code."""
 
 MOST_SECONDS = 60.0
-"""Of the processor for each question about a bundle, which is undecided beyond: the slowest one of ours takes 33."""
+"""CPU time limit for each question about a bundle, beyond which it is undecided; the slowest of ours takes 33."""
 
 NOT_COMPARED = ("programs with Python",)
-"""What of a bundle nothing here looks at."""
+"""Parts of a bundle that are not checked here."""
 
 
 class Answer(StrEnum):
-    """How far a question about a bundle is answered."""
+    """The answer to a question about a bundle."""
 
     DECIDED = "decided"
     UNDECIDED = "undecided"
@@ -53,8 +53,8 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class PartVerdict:
-    """One question about a bundle: ``open`` is why it is undecided, ``refuted`` what shows the contrary; ``shown`` are
-    the obligations that were shown on the way."""
+    """The answer to one question about a bundle: ``open`` lists why it is undecided, ``refuted`` the counterexamples,
+    ``shown`` the obligations that were proved or tested."""
 
     open: tuple[str, ...] = ()
     refuted: tuple[str, ...] = ()
@@ -69,8 +69,8 @@ class PartVerdict:
 
 @dataclass(frozen=True)
 class KernelVerdict:
-    """The four questions about a kernel: does its PTX do what its Transport IR says, is its machine code that of the
-    PTX, does the Transport IR store what the Tile IR says, and is it proved?"""
+    """The four questions about a kernel: does its PTX implement its Transport IR, is its machine code assembled from
+    that PTX, does the Transport IR store what the Tile IR stores, and is it proved?"""
 
     symbol: str
     ptx: PartVerdict
@@ -94,12 +94,12 @@ class KernelVerdict:
 
     @property
     def shown(self) -> tuple[Obligation, ...]:
-        """What was shown, each once."""
+        """The obligations shown, without duplicates."""
         return tuple(dict.fromkeys(o for part in self.parts.values() for o in part.shown))
 
 
 def worst(answers: Iterable[Answer]) -> Answer:
-    """That of a whole: refuted where a part is, else undecided where one is."""
+    """The answer for a whole: refuted if any part is, else undecided if any part is."""
     found = set(answers)
     return next((a for a in (Answer.REFUTED, Answer.UNDECIDED) if a in found), Answer.DECIDED)
 
@@ -109,27 +109,27 @@ _Execution = Callable[[Artifact, Mapping[str, t.Kernel], Mapping[str, tile.Kerne
 
 @dataclass(frozen=True)
 class ReadBundle:
-    """An artifact and the texts of its kernels, by symbol; of ``programs`` a kernel may have none. ``wholes`` are the
-    programs that kernels were made of, those of each where it was made of some. ``seconds`` of the processor are spent
-    on each question, on those about a kernel one by one."""
+    """An artifact and the parsed IR of its kernels, by symbol. ``programs`` holds their Tile IR, where there is any,
+    and ``originals`` the programs that rewritten kernels were derived from. ``seconds`` of CPU time are spent on each
+    question at most."""
 
     artifact: Artifact
     kernels: Mapping[str, t.Kernel]
     programs: Mapping[str, tile.Kernel]
-    wholes: Mapping[str, tuple[tile.Kernel, ...]]
+    originals: Mapping[str, tuple[tile.Kernel, ...]]
     seconds: float = MOST_SECONDS
 
     @staticmethod
     def of(artifact: Artifact, seconds: float = MOST_SECONDS) -> ReadBundle:
-        """Read the texts; ART011 for one that is none."""
+        """Parses the IR of all kernels; ART011 for a text that is not IR."""
         kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
         programs = {image.symbol: tile_kernel(image.tile_ir) for image in artifact.kernels if image.tile_ir}
         read = {program.name: tile_kernel(program.tile_ir) for program in artifact.programs}
-        wholes = {image.symbol: tuple(read[n] for n in image.made_of) for image in artifact.kernels if image.made_of}
-        return ReadBundle(artifact, kernels, programs, wholes, seconds)
+        originals = {image.symbol: tuple(read[n] for n in image.made_of) for image in artifact.kernels if image.made_of}
+        return ReadBundle(artifact, kernels, programs, originals, seconds)
 
     def recipe(self) -> PartVerdict:
-        """Whether the launch recipes are those of the kernels."""
+        """Whether the launch recipes follow from the kernels."""
         faults: list[str] = []
 
         def compared() -> Sequence[str]:
@@ -139,18 +139,17 @@ class ReadBundle:
         return PartVerdict(self._or_why(compared), refuted=tuple(faults))
 
     def variants(self) -> PartVerdict:
-        """Whether all variants compute one program, as far as launches tell; of a single one there is no question."""
+        """Whether all variants compute the same program, tested on launches; decided where there is only one."""
         return self._executed("variants", agreement, "was executed on no arguments that the others take")
 
     def steps(self) -> PartVerdict:
-        """Whether what lies between steps and how programs were rewritten is proved, and certificates say nothing else
-        of them."""
+        """Whether the data passed between steps and the program rewrites are proved, and match the certificates."""
         shown: list[Obligation] = []
 
         def still_open() -> Sequence[str]:
             open_: list[str] = []
             for variant in self.artifact.variants:
-                found, why = steps_reproved(variant, self.kernels, self.programs, self.wholes)
+                found, why = steps_reproved(variant, self.kernels, self.programs, self.originals)
                 shown.extend(found)
                 open_.extend(why)
             return open_
@@ -158,11 +157,11 @@ class ReadBundle:
         return PartVerdict(self._or_why(still_open), shown=tuple(shown))
 
     def promises(self) -> PartVerdict:
-        """Whether the steps before kernels that rely on promises check them, as far as launches tell."""
+        """Whether the steps before kernels that rely on promises check them, tested on launches."""
         return self._executed(PROMISES_TESTED, run_promise_tests, "relies on promises that no launch was seen to check")
 
     def _executed(self, name: str, execute: _Execution, alone: str) -> PartVerdict:
-        """What executing variants tells; ``alone`` says what of those that were not."""
+        """The verdict of executing variants; ``alone`` is the message for those that were not executed."""
         agreed: list[Agreement] = []
 
         def open_() -> Sequence[str]:
@@ -174,7 +173,7 @@ class ReadBundle:
         return PartVerdict(unlike, agreed[0].differences if agreed else (), tuple(tested))
 
     def each(self) -> Iterator[KernelVerdict]:
-        """The verdict on every kernel that a variant launches, one after another: each takes seconds."""
+        """The verdict on every kernel that a variant launches, lazily: each takes seconds."""
         launches = {s.kernel: s for v in self.artifact.variants for s in v.steps if isinstance(s, Launch)}
         for name, launch in launches.items():
             if name in self.kernels:
@@ -230,8 +229,7 @@ class ReadBundle:
         return PartVerdict(self._or_why(still_open), shown=tuple(shown))
 
     def _or_why(self, comparison: Callable[[], Sequence[object]]) -> tuple[str, ...]:
-        """What a comparison finds; where a text is such as no compiler of ours writes and it ends in an error, that, or
-        that it takes too long."""
+        """The findings of a comparison; a message if it fails on malformed IR or exceeds the time limit."""
         try:
             return tuple(map(str, within(self.seconds, comparison)))
         except OutOfTime:
@@ -248,7 +246,7 @@ def as_dict(
     promises: PartVerdict,
     kernels: Sequence[KernelVerdict],
 ) -> dict[str, object]:
-    """The verdict as plain data: of each question the answer and its reasons, of each kernel what was shown."""
+    """The verdict as plain data: the answer to each question with its reasons, and what was shown of each kernel."""
     return {
         "name": artifact.name,
         "target": artifact.target,

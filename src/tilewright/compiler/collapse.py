@@ -1,8 +1,8 @@
-"""Pointwise programs over dense matrices: one row of all elements, whatever the width of theirs.
+"""Flattens pointwise programs over dense matrices to a single row.
 
-Rows of 4099 elements of bf16 start at multiples of 2 bytes, and threads move their elements one by one; all rows
-together are one aligned vector. The kernel is that of a single row, launched with 1 and ``M * N`` for ``M`` and ``N``
-(``proofs.collapsed``). Dispatch takes it where every matrix is dense and starts at a multiple of 16 bytes.
+Rows of 4099 bf16 elements start at multiples of 2 bytes only, so that threads move their elements one by one; all rows
+together are one aligned vector. The flattened kernel is launched with 1 and ``M * N`` for ``M`` and ``N``
+(``proofs.collapsed``). Dispatch takes it where every matrix is dense and 16-byte aligned.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tilewright.tile import dialect as tile
 
 @dataclass(frozen=True)
 class Collapse:
-    """Single rows: the program's extents for autos, what a launch passes for the tensors' extents, what the kernel may
-    assume of them, and where dispatch may take it."""
+    """A flattened program: the tile extents ``choice`` for its autos, the ``extents`` that a launch passes for the
+    tensors' dimensions, the ``facts`` that the kernel assumes, and the dispatch ``predicate``."""
 
     choice: Mapping[str, int]
     extents: Mapping[str, Expr]
@@ -37,8 +37,8 @@ class Collapse:
 
 
 def collapse(request: Request, kernel: tile.Kernel, structure: Structure) -> Collapse | None:
-    """How a program may take its matrices for single rows; None where it is not pointwise, its tensors are contiguous
-    along another axis, or a tile's extents are not the schedule's to choose."""
+    """How to flatten a program; None where it is not pointwise, its tensors are not row-major, or the tile extents are
+    not the schedule's to choose."""
     try:
         rows, columns = matrix_extents(kernel)
     except NotPointwiseError:

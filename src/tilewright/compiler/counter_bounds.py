@@ -1,4 +1,4 @@
-"""What the counters of a kernel whose CTAs walk programs reach: programs, and the uses of a ring that a CTA makes."""
+"""Bounds of the counters of persistent kernels: programs, and the uses of a pipeline by one CTA."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.transport import dialect as transport
 
 
 def counters_fit(planned: PlannedKernel) -> tuple[Expr, ...]:
-    """Predicates over extents and scalars under which no counter of the kernel wraps around."""
+    """Predicates over extents and scalars under which no counter of the kernel overflows."""
     ctas = ctas_at_once(planned.transport)
     if ctas is None:
         return ()
@@ -30,12 +30,12 @@ def counters_fit(planned: PlannedKernel) -> tuple[Expr, ...]:
 
 
 def _counts(planned: PlannedKernel, ctas: int, dims: frozenset[str]) -> Iterator[Expr]:
-    """The programs, and for each stream the steps of all programs of a CTA; of those that threads take in turns some
-    more, for all of them count to the end of the last turn."""
+    """The number of programs, and for each stream the steps of all programs of one CTA. With ping-pong, roles also
+    count the programs of the other roles."""
     limits, total = Limits(dims), programs_of(planned.transport)
     walks = [op for op in planned.transport.walk() if isinstance(op, transport.Programs)]
     walked = ceildiv(total, ctas) + max(op.interleaving[1] for op in walks) - 1
-    if any(op.drawn is not None for op in walks):  # one CTA may draw them all, of whose steps it keeps a remainder
+    if any(op.drawn is not None for op in walks):  # one CTA may draw them all; its counters are periodic
         walked = Const(1)
     for axis, extent in enumerate(planned.tile.grid):
         limits.add(program_index(axis), extent.expr)

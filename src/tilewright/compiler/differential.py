@@ -1,8 +1,8 @@
 """Differential tests: a kernel's PTX and its Transport IR executed on the same drawn arguments, where translation
 validation is undecided.
 
-The PTX machine executes what the assembler made, the simulator the IR; they share nothing. What they agree on is
-recorded as tested, for that many launches and no more. A difference refutes the PTX.
+The PTX machine executes the PTX, the simulator the IR; they share no code. Launches on which they agree are recorded as
+tested; they prove nothing beyond themselves. A difference refutes the PTX.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ from tilewright.transport import dialect as t
 from tilewright.validate.match import Difference
 
 LAUNCHES = 4
-"""Launches at least, of which the last have executed no instruction that those before had not."""
+"""The least number of launches; the last of them reached no new instructions."""
 _MOST_LAUNCHES = 8
 _STALE = 2
 _DRAWS = 30
-"""Arguments that are drawn for these: some take too long."""
+"""Arguments drawn at most for these launches: some take too long to execute."""
 _BUDGET = 3e6
-"""Operations of threads on registers that the simulator may take for a launch, and steps of the PTX machine."""
+"""Register operations that the simulator may execute for a launch; ``_STEPS`` limits the PTX machine."""
 _STEPS = 20_000
 _MOST_CTAS = 256
 _FEW = 3
-"""Programs that a CTA does, at least, in every other launch of a kernel whose CTAs walk programs: of as few programs as
-are executed each CTA of a launch would have one."""
+"""Programs per CTA, at least, in every other launch of a persistent kernel: launches are so small that each CTA would
+otherwise have one."""
 _SEVERAL = 4
-"""Steps of a loop, at least, in launches in which counters go around."""
+"""Steps of a loop, at least, in launches in which counters wrap around."""
 _ROUNDS = 3
-"""Programs, at least, of one CTA that walks them forwards and backwards in turn."""
+"""Programs, at least, of one CTA that visits them forwards and backwards alternately."""
 _LONGER = 4
-"""What these may take beside others."""
+"""The budget of these launches, as a multiple of that of others."""
 _SPANS = {Swizzle.NONE: 0, Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}
 _WRONG = ("PTX010", "PTX011", "PTX017", "PTX019")
 """Faults of the PTX machine that no launch may have: accesses outside or misaligned, deadlocks, refused operations."""
 _UNDEFINED = ("PTX013", "PTX014")
-"""Undefined values that are read: where the results agree, they reached none."""
+"""Reads of undefined values: where the results agree, no result depends on them."""
 _EXACT = ("neg", "abs", "not", "sqrt")
 _ROUNDED_OTHERWISE = ("div", "pow", "atan2", "hypot")
 
 
 @dataclass(frozen=True)
 class DifferentialResult:
-    """What launches agreed, in words, and the share of the PTX's straight pieces that they executed; ``differences``
-    refute the PTX."""
+    """Descriptions of the launches that agreed, the share of the PTX's basic blocks that they executed, and the
+    ``differences``, which refute the PTX."""
 
     launches: tuple[str, ...] = ()
     executed: float = 0
@@ -79,7 +79,7 @@ class DifferentialResult:
 
 @dataclass
 class _Outcome:
-    """Of one launch: whether both ran and agree; the first difference that refutes."""
+    """The outcome of one launch: whether both ran and agree, and what differs."""
 
     agreed: bool = False
     wrong: list[str] = field(default_factory=list[str])
@@ -88,7 +88,7 @@ class _Outcome:
 
 @timed("test")
 def run_differential_test(kernel: t.Kernel, ptx: str, recipe: Recipe) -> DifferentialResult:
-    """Execute a kernel's PTX and the kernel on a few drawn arguments of its class."""
+    """Executes a kernel's PTX and its Transport IR on a few sampled arguments of its class."""
     program = ExecutableEntry(read(ptx), kernel.entry)
     agreed: list[str] = []
     reached, stale = set[int](), 0
@@ -113,9 +113,9 @@ def run_differential_test(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Differe
 
 
 def _several_steps(kernel: t.Kernel) -> list[Expr]:
-    """What is asked of a launch so that counters of which a remainder is kept go around on one CTA: some steps of the
-    loops that advance them, as far as extents say how many; and so that programs are walked in both directions. Nothing
-    where all of each counter is kept, and there is one direction."""
+    """Conditions on extents under which the periodic counters of one CTA wrap around (enough steps of the loops that
+    advance them) and programs are visited in both directions. Empty where no counter has a period and there is one
+    direction."""
     kept = {op.symbol for op in kernel.walk() if isinstance(op, a.Counter) and op.period is not None}
     kinds = (arg.type for arg in kernel.body.block.args)
     names = {n for kind in kinds if isinstance(kind, TensorType) for d in kind.dims for n in d.expr.symbols}
@@ -127,12 +127,12 @@ def _several_steps(kernel: t.Kernel) -> list[Expr]:
 
 
 def _advanced(loop: t.For) -> set[StringAttr]:
-    """The counters that a loop advances."""
+    """The counters that are advanced in a loop."""
     return {op.symbol for op in loop.walk() if isinstance(op, a.Advance)}
 
 
 def _quotients(e: Expr) -> Iterator[Expr]:
-    """Those in an expression."""
+    """The floor divisions in an expression."""
     if isinstance(e, FloorDiv):
         yield e
     for part in e.children:
@@ -142,8 +142,8 @@ def _quotients(e: Expr) -> Iterator[Expr]:
 def _executed(
     kernel: t.Kernel, program: ExecutableEntry, recipe: Recipe, given: SampledArguments, *, few: bool, longer: bool
 ) -> _Outcome:
-    """Run both on copies of the arguments, and compare all that they may write; on ``few`` CTAs where these walk the
-    programs, on one cluster in ``longer`` launches."""
+    """Runs both on copies of the arguments and compares the tensors that they may write; on ``few`` CTAs for persistent
+    kernels, on one cluster in ``longer`` launches."""
     (shape,), launch = recipe.shapes, recipe.steps[-1]
     assert isinstance(launch, Launch)
     ours, theirs = ({n: p.copied() for n, p in given.tensors.items()} for _ in range(2))
@@ -160,7 +160,7 @@ def _executed(
         budget = _LONGER * _BUDGET if few and longer else _BUDGET
         run(kernel, {n: p.view for n, p in ours.items()}, given.scalars, grid_size=ctas, budget=budget)
     except TilewrightError:
-        return _Outcome()  # too much to simulate; what the IR does wrong is for its own proofs
+        return _Outcome()  # too much to simulate; errors of the IR are found by its proofs
     where = machine.MachineLaunch((ctas, 1, 1), (shape.threads, 1, 1), shape.cluster, shape.shared_bytes)
     report = program.launch(where, values, memory, most_steps=_STEPS)
     wrong = [str(f) for f in report.faults if f.code in _WRONG]
@@ -174,7 +174,7 @@ def _executed(
 
 
 def _symbols(kernel: t.Kernel, given: SampledArguments, addresses: Mapping[str, int]) -> dict[str, int]:
-    """What the symbols of a launch are: extents, integers, strides, addresses in the machine's memory."""
+    """The values of a launch's symbols: extents, integers, strides, addresses in the machine's memory."""
     found = {**given.extents, **{n: v for n, v in given.scalars.items() if isinstance(v, int)}}
     for name, placed in given.tensors.items():
         found |= {f"{name}.stride{i}": s for i, s in enumerate(placed.strides)}
@@ -214,8 +214,8 @@ def _map(step: EncodeTensorMap, symbols: dict[str, int]) -> machine.DecodedTenso
 
 
 def _compared(kernel: t.Kernel, ours: Mapping[str, SampledTensor], theirs: Mapping[str, SampledTensor]) -> _Outcome:
-    """Every tensor, and the bytes between its elements. Where functions are approximated, floats may differ a little,
-    and what is decided by floats shows nothing where it differs."""
+    """Compares every tensor, and the bytes between its elements. Where functions are approximated, floats may differ by
+    a tolerance, and differences in what is computed from comparisons of floats are inconclusive."""
     exact = exactly_rounded(kernel)
     for name, mine in ours.items():
         if mine.view.size and not same_around(mine, theirs[name]):
@@ -234,7 +234,7 @@ def _compared(kernel: t.Kernel, ours: Mapping[str, SampledTensor], theirs: Mappi
 
 
 def same_around(mine: SampledTensor, other: SampledTensor) -> bool:
-    """The blocks are equal beside the elements."""
+    """Whether the memory blocks are equal outside the tensors' elements."""
     blocks = [p.copied() for p in (mine, other)]
     for placed in blocks:
         placed.view[...] = np.zeros((), placed.dtype)
@@ -242,11 +242,11 @@ def same_around(mine: SampledTensor, other: SampledTensor) -> bool:
 
 
 DIGITS = {8: 2, 16: 7, 32: 20}
-"""Binary digits to which equal values agree after they are rounded, by the bits of their dtype."""
+"""Bits of precision to which equal values agree after rounding, by the width of their dtype."""
 
 
 def apart(a: Array, b: Array, *, exact: bool) -> Array:
-    """Elements that are not equal; floats by more than rounding, or than approximations."""
+    """Elements that differ; floats by more than rounding explains, or, unless ``exact``, approximation."""
     if a.dtype.kind not in "fV":
         return a != b
     x, y = a.astype(np.float64), b.astype(np.float64)
@@ -260,7 +260,7 @@ def apart(a: Array, b: Array, *, exact: bool) -> Array:
 
 
 def exactly_rounded(kernel: t.Kernel) -> bool:
-    """All that the kernel computes is rounded as IEEE 754 says: no library functions, no approximations."""
+    """Whether every operation is rounded as IEEE 754 defines: no library functions, no approximations."""
     for op in kernel.walk():
         if isinstance(op, t.Approximate) or (isinstance(op, tile.Unary) and op.fn.data not in _EXACT):
             return False

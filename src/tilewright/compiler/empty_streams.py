@@ -1,7 +1,7 @@
-"""Kernels with products for tensors without elements: a schedule may take for granted that its stream has a step, and
-tensor maps are of tensors that have elements.
+"""Kernels with products on empty tensors: schedules may assume that a stream has a step, and a tensor map needs
+elements.
 
-Where an extent of 0 leaves no step that multiplies anything, the rest of the program is a kernel without products.
+Where an extent of 0 leaves no product to compute, the remaining program is a kernel without products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.tile.ops import operations
 
 
 def rests(variants: Sequence[PlannedKernel]) -> Iterator[tuple[tile.Kernel, Expr]]:
-    """What is left of the program with extents of 0 that none of these kernels takes, and for which extents."""
+    """The remaining programs for extents of 0 that none of ``variants`` takes, each with its dispatch predicate."""
     kernel = variants[-1].tile
     symbols = {s for amount in _amounts(kernel) for s in amount.symbols} & (symbols_of(kernel) | loaded_of(kernel))
     found: list[tuple[tile.Kernel, list[str]]] = []
@@ -42,14 +42,14 @@ def rests(variants: Sequence[PlannedKernel]) -> Iterator[tuple[tile.Kernel, Expr
 def planned_rest(
     request: Request, whole: tile.Kernel, rest: tile.Kernel, predicate: Expr, number: int
 ) -> PlannedKernel:
-    """The kernel for those extents."""
+    """Plans the kernel for a remaining program."""
     own, name = replace(request, schedule=request.schedule.of_others), f"{request.function.name}_no_steps{number or ''}"
-    return replace(plan_kernel(own, rest, predicate, name), wholes=(whole,))
+    return replace(plan_kernel(own, rest, predicate, name), originals=(whole,))
 
 
 def rest_of(kernel: tile.Kernel, extent: str) -> tile.Kernel | None:
-    """The program where an extent is 0: without the streams that then have no step, with zeros for products over
-    nothing, and without what only they used. None where it still multiplies."""
+    """The program where ``extent`` is 0: streams without steps are removed, with everything that only they used, and
+    products over no elements become zeros. None where a product remains."""
     least = dict.fromkeys(symbols_of(kernel) | loaded_of(kernel), (0, None))
     rest = kernel.clone()
     for op in reversed(operations(rest)):
@@ -70,7 +70,7 @@ def _amounts(kernel: tile.Kernel) -> Iterator[Expr]:
 
 
 def _amount(op: Operation) -> Expr | None:
-    """How many steps a stream has, and how many elements a product adds up; None of other ops."""
+    """The steps of a stream, or the contracted elements of a product; None of other ops."""
     if isinstance(op, tile.Stream):
         return op.trip.expr
     if isinstance(op, tile.Dot):
@@ -80,7 +80,7 @@ def _amount(op: Operation) -> Expr | None:
 
 
 def _zero(op: tile.Dot) -> None:
-    """Zeros in the place of a product."""
+    """Replaces a product by zeros."""
     result = tile.tile_type(op.result)
     zero = tile.Constant(0, result.element)
     expanded = tile.Expand(zero.result, (0, 1))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
 
+from tilewright.base import verdict
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.distinct import require_distinct
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
-from tilewright.compiler.proofs.obligations import require_protocols
-from tilewright.compiler.proofs.offsets import require_offsets
+from tilewright.compiler.proofs.obligations import prove_protocols
+from tilewright.compiler.proofs.offsets import prove_offsets
 from tilewright.compiler.proofs.placed import require_placed
-from tilewright.compiler.proofs.shared_memory import require_initialised
-from tilewright.compiler.proofs.stores import certified, prove_stores, recorded
-from tilewright.compiler.proofs.uniform import require_uniform
+from tilewright.compiler.proofs.shared_memory import prove_initialised
+from tilewright.compiler.proofs.stores import certified, prove_stores, recorded, require_proved
+from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.timing import timed
 from tilewright.diag import fail
@@ -38,9 +39,9 @@ def plan_kernel(
     threads: int | None = None,
     min_ctas: int | None = None,
 ) -> PlannedKernel:
-    """Lower one variant and prove it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice.
+    """Lowers one variant and proves it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice.
 
-    A tile laid from boundaries that can't be proved is laid from its first element, which always can.
+    If a tile that starts at the 16-byte boundary before a row can't be proved, it starts at the row's first element.
     """
     assumptions = assumptions_of(kernel, request.facts)
     apart, classes = classified(kernel)
@@ -66,20 +67,26 @@ def plan_kernel(
     with unchanged(kernel, lowered):
         require_clipped(kernel, lowered)
         require_gate(kernel, lowered)
-        memory = (
-            *require_initialised(kernel, lowered),
-            *require_uniform(kernel, lowered),
-            *require_offsets(kernel, lowered),
-            *require_protocols(kernel, lowered),
-        )
+        memory = require_memory(kernel, lowered)
         scattered = (*require_placed(kernel, lowered), *require_distinct(kernel, lowered))
     certificate = (*certified(kernel, answer), *scattered, *map(recorded, memory))
     _check_vector(request, lowered)
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts)
 
 
+def require_memory(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[verdict.Discharged, ...]:
+    """The obligations of shared memory, loaded bounds, offsets and synchronisation; CRT005, CRT009, CRT008 or CRT006
+    where one is not proved."""
+    return (
+        *require_proved(kernel, prove_initialised(lowered), "CRT005", "every element that is read was written"),
+        *require_proved(kernel, prove_uniform(lowered), "CRT009"),
+        *require_proved(kernel, prove_offsets(lowered), "CRT008"),
+        *require_proved(kernel, prove_protocols(lowered), "CRT006", "a barrier between conflicting accesses"),
+    )
+
+
 def _check_vector(request: Request, lowered: transport.Kernel) -> None:
-    """SCH002 if no access moves as many elements as pinned."""
+    """SCH002 if the widest access does not have the pinned vector width."""
     if request.schedule.vector is None:
         return
     accesses = (transport.Load, transport.Store, transport.AtomicReduce)
@@ -95,8 +102,8 @@ def _check_vector(request: Request, lowered: transport.Kernel) -> None:
 
 
 def refuse_pins(request: Request, *, sums: bool) -> None:
-    """SCH002 for decisions that kernels without matrix products do not have; ``sums`` says whether its stream only adds
-    to fragments."""
+    """SCH002 for pins that do not apply to kernels without matrix products; ``sums`` says whether the kernel's stream
+    only adds to fragments, so that it can be split."""
     pins = request.schedule
     found = [
         f"{name}={value}"

@@ -1,4 +1,4 @@
-"""What planning leaves: variants with their IRs and proofs, before code generation."""
+"""Planned kernels and programs: variants with their IR and proofs, before code generation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.artifact.schema import LeftOut, Obligation
 from tilewright.base.expr import FALSE, Expr
-from tilewright.codegen.assemble import FEW_BYTES
+from tilewright.codegen.assemble import SPILL_TOLERANCE_BYTES
 from tilewright.compiler.promises import Checks
 from tilewright.compiler.recipe import queue_draws
 from tilewright.compiler.requests import Limits, Request
@@ -33,38 +33,38 @@ class PlannedKernel:
 
     predicate: Expr
     request: Request
-    """What it answers; of a tensor in a workspace it assumes more than the arguments' facts."""
+    """The request it was planned for; its facts also describe tensors that lie in workspaces."""
     tile: tile.Kernel
     transport: transport.Kernel
     placement: Placement
     certificate: tuple[Obligation, ...]
     facts: CallFacts
-    """Those of the arguments."""
+    """The facts of the arguments alone."""
     notes: tuple[str, ...] = ()
-    later: Callable[[str], PlannedKernel] | None = None
-    """The same by the next schedule, should the assembler spoil this one; told how it did."""
-    few_bytes: int = FEW_BYTES
-    """Spilled bytes that do not spoil it."""
+    next_schedule: Callable[[str], PlannedKernel] | None = None
+    """Plans the kernel with the next candidate schedule, given why this one was rejected after assembly."""
+    spill_tolerance_bytes: int = SPILL_TOLERANCE_BYTES
+    """Spilled bytes per thread that are accepted."""
     smaller: Callable[[], PlannedKernel] | None = None
-    """The same with half the largest extent that the schedule chose; None where all are pinned or 1."""
+    """Plans the kernel with the largest chosen extent halved; None where all are pinned or 1."""
     workspaces: Mapping[str, StagedTensor] = field(default_factory=dict[str, StagedTensor])
-    """The kernel's tensors that lie in a workspace of the program."""
+    """The kernel's tensors that lie in workspaces, by name."""
     copies: tuple[StagedCopy, ...] = ()
-    """What runs before, on the same stream: kernels that fill the workspaces."""
+    """Kernels that fill the workspaces, launched before on the same stream."""
     promises: PromiseChecks | None = None
-    """What it relies on, with the kernels that check it before."""
+    """The promises it relies on, with the kernels that check them before."""
     sizes: Limits = ()
-    """What its ``upto`` axes are narrowed to."""
-    wholes: tuple[tile.Kernel, ...] = ()
-    """The program, where it was rewritten before it was scheduled: at the same extents, then at those of its shares."""
+    """The sizes of its ``upto`` axes."""
+    originals: tuple[tile.Kernel, ...] = ()
+    """The original program, if it was rewritten before scheduling: at the same extents, then at those of its shares."""
     collapsed: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
-    """What a launch passes for the extents of matrices that are taken for single rows."""
+    """The extents that a launch passes for flattened matrices, by dimension."""
     product: PlannedKernel | None = None
-    """Of a stream that is cut into parts: the kernel that sums them up, before this one adds them."""
+    """With split-K: the kernel that computes the partial sums, which this kernel adds."""
 
     def remarks(self, target: str) -> tuple[str, ...]:
-        """What the plan says of this kernel, of its bytes, of each of its accesses, and how those to shared memory meet
-        the banks."""
+        """The lines of the plan: notes, bytes moved, the verdict on each access, operands of products, and bank
+        conflicts of shared memory."""
         moved = traffic(self.tile)
         bytes_ = () if moved is None else (str(moved),)
         lines = (line for verdict in self.verdicts(TARGETS[target]) for line in verdict.lines)
@@ -78,13 +78,13 @@ class PlannedKernel:
 
     @property
     def binding(self) -> dict[str, Expr]:
-        """What stands for the symbols of tensors that lie in a workspace, or are taken for single rows."""
+        """Values for the symbols of tensors that lie in workspaces or are flattened."""
         parts = (item.binding(name) for name, item in self.workspaces.items())
         return {**self.collapsed, **{symbol: value for part in parts for symbol, value in part.items()}}
 
     @property
     def before(self) -> tuple[tuple[object, PlannedKernel], ...]:
-        """The kernels that run before, in order, each with what it is the same kernel by in other variants."""
+        """The kernels that run before, in order, each with a key by which variants share it."""
         checks = self.promises.kernels if self.promises is not None else ()
         return (
             *((copy.item, copy.planned) for copy in self.copies),
@@ -135,7 +135,7 @@ class StagedCopy:
 
 @dataclass(frozen=True)
 class PromiseChecks:
-    """The kernels of ``checks``, in order."""
+    """Promise checks with their planned kernels, in order."""
 
     checks: Checks
     kernels: tuple[PlannedKernel, ...]
@@ -144,7 +144,7 @@ class PromiseChecks:
 @dataclass(frozen=True)
 class PlannedProgram:
     """All variants of one request, in dispatch order: the first whose predicate holds runs. ``left_out`` are the
-    classes for which no kernel could be planned, ``traces`` the tile programs that were traced for it."""
+    classes for which no kernel could be planned; ``traces`` caches the traced tile programs."""
 
     request: Request
     variants: tuple[PlannedKernel, ...]

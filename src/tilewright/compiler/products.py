@@ -1,12 +1,12 @@
 """Kernels with matrix products: candidate schedules in order, each proved; the first that holds is taken.
 
-A candidate that the assembler spoils (spills, serialised wgmma) is given up for the next one by ``build``.
+``build`` replaces a candidate that spills, or whose wgmma ptxas serialises, by the next one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -14,9 +14,14 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Region
 
 from tilewright.artifact.schema import Obligation
-from tilewright.base.expr import Expr
+from tilewright.base.expr import TRUE, Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.codegen.assemble import FEW_BYTES_OF_PING_PONG, FEW_BYTES_OF_ROLES, FEW_BYTES_OF_STREAMS
+from tilewright.codegen.assemble import (
+    PING_PONG_SPILL_TOLERANCE_BYTES,
+    ROLE_SPILL_TOLERANCE_BYTES,
+    STREAM_SPILL_TOLERANCE_BYTES,
+)
+from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.descriptors import DescriptorVerdicts, check_descriptors
 from tilewright.compiler.proofs.distinct import require_distinct
 from tilewright.compiler.proofs.gate import require_gate
@@ -28,10 +33,17 @@ from tilewright.compiler.proofs.queue import prove_queue
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores, recorded, relying
 from tilewright.compiler.proofs.uniform import prove_uniform
-from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.compiler.requests import Request, assume, assumptions_of
 from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError, fail
-from tilewright.schedule.product_schedules import Attempt, Candidate, Refused, Scheduled, schedules_of
+from tilewright.schedule.product_schedules import (
+    Attempt,
+    Candidate,
+    ProductVariant,
+    Refused,
+    Scheduled,
+    schedules_of,
+)
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import unchanged
 from tilewright.transport import dialect as transport
@@ -45,53 +57,53 @@ class ProvedSchedule:
     scheduled: Scheduled
     certificate: tuple[Obligation, ...]
     guard: Expr
-    """What its tensor maps ask of the sizes of a launch."""
-    few_bytes: int
-    """Spilled bytes that give no reason to try the next schedule."""
+    """A predicate over extents that its tensor maps require at launch."""
+    spill_tolerance_bytes: int
+    """Spilled bytes per thread that are accepted."""
 
 
-def _few_bytes(candidate: Candidate) -> int:
+def _spill_tolerance_bytes(candidate: Candidate) -> int:
     if candidate.software_pipelined:
-        return FEW_BYTES_OF_STREAMS
-    return FEW_BYTES_OF_ROLES if candidate.ping_pong == 1 else FEW_BYTES_OF_PING_PONG
+        return STREAM_SPILL_TOLERANCE_BYTES
+    return ROLE_SPILL_TOLERANCE_BYTES if candidate.ping_pong == 1 else PING_PONG_SPILL_TOLERANCE_BYTES
 
 
 _LESS_SPILLED = "use smaller tiles, whose accumulators fit the registers (64 x 64 of f32), or operands .to(tw.tf32)"
 
 
 MOST_SPILLED = 1024
-"""Bytes a thread that a kernel may spill at most: as much as all its registers hold."""
+"""The most bytes a thread may spill: the size of all its registers."""
 
 
 @dataclass
 class CandidateSearch:
-    """Candidates that are left, and why those before were given up."""
+    """An iterator over proved candidates that records why the others were rejected."""
 
     request: Request
     name: str
     pending: Iterator[Attempt]
     refusals: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Schedules that were given up, each with why."""
+    """Rejected schedules, each with the reason."""
     latest: str = ""
     """The schedule that was proved last."""
     _last: tuple[Candidate, int] | None = None
     _spills: dict[Candidate, list[tuple[int, int]]] = field(default_factory=dict[Candidate, list[tuple[int, int]]])
-    """Of schedules that spilled: the elements of their tiles, and the bytes."""
+    """By candidate: the elements of tiles that spilled, and the spilled bytes."""
     _proved: list[tuple[dict[str, Attribute], Region]] = field(
         default_factory=list[tuple[dict[str, Attribute], Region]]
     )
-    """The kernels that were proved: their attributes, to which others are added later, and their bodies."""
+    """The kernels proved so far: a copy of their attributes, and their bodies."""
 
     def next(self, reason: str = "") -> ProvedSchedule:
-        """The next candidate that is proved; SCH001 with all reasons when there is none. ``reason`` says why the one
-        before was given up."""
+        """The next candidate that is proved; SCH001 with all reasons when there is none. ``reason`` is why the one
+        before was rejected after it was assembled."""
         if reason:
             self.refusals.append((self.latest, reason))
             self._note_spills(reason)
         for kernel, extents, candidate in self.pending:
             label = ", ".join([*(f"{k}={v}" for k, v in extents.items()), str(candidate)])
             size = prod(extents.values())
-            answer = self._hopeless(candidate, size) or self._try(kernel, candidate)
+            answer = self._predicted_spill(candidate, size) or self._try(kernel, candidate)
             if isinstance(answer, str):
                 self.refusals.append((label, answer))
                 continue
@@ -103,7 +115,9 @@ class CandidateSearch:
             self._proved.append((attributes, body))
             self.latest, self._last = label, (candidate, size)
             notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
-            return ProvedSchedule(kernel, replace(scheduled, notes=notes), certificate, guard, _few_bytes(candidate))
+            return ProvedSchedule(
+                kernel, replace(scheduled, notes=notes), certificate, guard, _spill_tolerance_bytes(candidate)
+            )
         spilled = any("spilled" in why for _, why in self.refusals)
         fail(
             "SCH001",
@@ -122,9 +136,9 @@ class CandidateSearch:
             candidate, size = self._last
             self._spills.setdefault(candidate, []).append((size, int(spilled[1])))
 
-    def _hopeless(self, candidate: Candidate, size: int) -> str:
-        """Why a tile of ``size`` elements needn't be assembled: by the line through two that spilled it would, far
-        too much. Empty where that isn't known."""
+    def _predicted_spill(self, candidate: Candidate, size: int) -> str:
+        """Why a tile of ``size`` elements need not be assembled: extrapolated from two sizes that spilled, it would
+        spill more than ``MOST_SPILLED`` bytes. Empty where that is not known."""
         if len(known := dict(self._spills.get(candidate, ()))) < 2:
             return ""
         (large, more), (small, less) = max(known.items()), min(known.items())
@@ -158,19 +172,42 @@ def _by_reason(refusals: list[tuple[str, str]]) -> tuple[str, ...]:
     )
 
 
-def search_products(
+def plan_products(
     request: Request,
-    choices: Sequence[Mapping[str, int]],
+    variant: ProductVariant,
     retrace: Callable[[Mapping[str, int]], tile.Kernel],
     name: str,
-    first: Sequence[Candidate] = (),
-    *,
-    one_row: bool = False,
-    one_wave: bool = False,
-) -> CandidateSearch:
-    """All candidates of a variant: ``first`` with the first extents, then extents by extents, for each the schedules in
-    order. Launches have ``one_row`` of tiles, or their programs run in ``one_wave``."""
+    complete: Callable[[PlannedKernel, ProvedSchedule], PlannedKernel],
+) -> PlannedKernel:
+    """The first schedule of a variant that is proved, and, as its ``later``, those that come after it; ``complete``
+    adds what the class of arguments asks. SCH001 if none is proved, SCH002 for pins that no schedule can keep."""
+    search = search_products(request, variant, retrace, name)
 
+    def planned(found: ProvedSchedule) -> PlannedKernel:
+        scheduled = found.scheduled
+        assume(scheduled.kernel, (*scheduled.guards, found.guard))
+        kernel = PlannedKernel(
+            TRUE,
+            request,
+            found.tile,
+            scheduled.kernel,
+            scheduled.placement,
+            found.certificate,
+            request.facts,
+            scheduled.notes,
+            lambda why: planned(search.next(why)),
+            found.spill_tolerance_bytes,
+        )
+        return complete(kernel, found)
+
+    return planned(search.next())
+
+
+def search_products(
+    request: Request, variant: ProductVariant, retrace: Callable[[Mapping[str, int]], tile.Kernel], name: str
+) -> CandidateSearch:
+    """All candidates of a variant: its own with its first extents, then extents by extents, for each the schedules in
+    order."""
     pins, schedules = request.schedule, schedules_of(request.target)
     unknown = schedules.unknown_pins(pins)
     if unknown:
@@ -183,16 +220,18 @@ def search_products(
         )
 
     known = (
-        (kernel, extents, replace(candidate, one_row=one_row, one_wave=one_wave))
-        for kernel, extents, candidate in schedules.attempts(request.target, choices, retrace, pins, first)
+        (kernel, extents, replace(candidate, one_row=variant.one_row, one_wave=variant.one_wave))
+        for kernel, extents, candidate in schedules.attempts(
+            request.target, variant.choices, retrace, pins, variant.candidates
+        )
     )
     return CandidateSearch(request, name, known)
 
 
 @timed("prove")
 def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: DescriptorVerdicts) -> tuple[Obligation, ...] | str:
-    """The obligations of one lowered kernel: its stores, its shared memory, its offsets, its address maps, its
-    descriptors, its protocol. A candidate that isn't proved is given up; that it does harm need not be shown."""
+    """The certificate of one lowered kernel (stores, shared memory, offsets, copies, descriptors, protocol), or why it
+    is not proved. A candidate that is not proved is rejected; no counterexample is needed."""
     found: list[Obligation] = []
     about_memory = (
         lambda: prove_stores(kernel, lowered),

@@ -18,10 +18,10 @@ from tilewright.compiler.empty_streams import planned_rest, rests
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram, PromiseChecks, StagedCopy
-from tilewright.compiler.products import ProvedSchedule, search_products
+from tilewright.compiler.products import ProvedSchedule, plan_products
 from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of, tensors_of
-from tilewright.compiler.split_k import Remade, SplitClass, Wholes, added_in_cluster
+from tilewright.compiler.split_k import Originals, Remade, SplitClass, added_in_cluster
 from tilewright.compiler.staging import copy_request, residual, staged_facts, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
 from tilewright.compiler.tracing import Tracing
@@ -31,7 +31,7 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import bound_ladder, choose_extents, of_long_steps, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
-from tilewright.schedule.product_schedules import Candidate, ProductVariant, schedules_of
+from tilewright.schedule.product_schedules import ProductVariant, schedules_of
 from tilewright.schedule.split_k import FEW
 from tilewright.schedule.split_sums import split_sum_launches
 from tilewright.schedule.swapped_operands import swapped
@@ -51,7 +51,7 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> PlannedProg
 
 
 class Planner:
-    """Plans the variants of a request. A class of arguments is planned once, whichever of its extents ask for it."""
+    """Plans the variants of a request. Each class of arguments is planned once, for all of its extents."""
 
     def __init__(self, request: Request) -> None:
         self.traces = Tracing(request)
@@ -59,9 +59,9 @@ class Planner:
 
     @gc_paused()
     def program(self, dims: Mapping[str, int] | None = None) -> PlannedProgram:
-        """Every variant that some arguments ask for; with ``dims`` known only the variant that serves them.
+        """Every variant of the request; with ``dims`` known only the one that serves them.
 
-        Classes of arguments for which no kernel can be planned are left out, as long as one is left.
+        Classes of arguments for which no kernel can be planned are left out, as long as one remains.
         """
         classes = replace(self._classes, dims=dims)
         request, products = classes.request, classes.products
@@ -86,7 +86,7 @@ class Planner:
         return PlannedProgram(request, variants, unsupported.left_out, self.traces)
 
     def alternatives(self, dims: Mapping[str, int]) -> Iterator[Schedule]:
-        """Schedules that are worth timing for these extents beside the one that is chosen."""
+        """Schedules other than the chosen one that are worth timing for these extents."""
         found = replace(self._classes, dims=dims).alternatives(lambda: self.program(dims).variants[0])
         return iter(dict.fromkeys(found))
 
@@ -108,7 +108,7 @@ class Planner:
 
 
 def _promised(checks: Checks) -> PromiseChecks:
-    """The kernels of the checks: one each for tensors of any width."""
+    """Plans the kernels of the checks, each of which serves tensors of any width."""
     kernels: list[PlannedKernel] = []
     for step in checks.steps:
         planned = plan(step.request).variants[-1]
@@ -122,45 +122,38 @@ def _promised(checks: Checks) -> PromiseChecks:
 
 @dataclass(frozen=True)
 class _Choice:
-    """A class of arguments, and extents to try for it, best first.
+    """A class of arguments, and how it is scheduled.
 
     Its kernel runs where ``predicate`` holds, no class before it does, and ``copies`` have been made.
     """
 
     predicate: Expr
     sizes: Limits
-    choices: Sequence[Mapping[str, int]]
+    variant: ProductVariant
     remade: Remade
-    candidates: tuple[Candidate, ...] = ()
     copies: tuple[StagedCopy, ...] = ()
     promised: PromiseChecks | None = None
-    parts: Expr | None = None
-    """Into how many the stream of its products is cut; None: it is not."""
-    many: bool = False
-    """These are added as many are."""
-    narrow: Mapping[str, int] | None = None
-    """The extents of a share, where the CTAs of a cluster add the parts."""
-    swapped: bool = False
-    one_row: bool = False
-    one_wave: bool = False
     collapsed: Collapse | None = None
-    """Its matrices are taken for single rows."""
+    """Set where its matrices are flattened."""
+
+    def split(self, parts: Expr, *, many: bool) -> _Choice:
+        """The same with the stream cut into ``parts``."""
+        return replace(self, variant=replace(self.variant, parts=parts, many=many))
 
     @property
     def key(self) -> Hashable:
-        """Choices of one request with equal keys are one."""
-        extents = tuple(tuple(sorted(choice.items())) for choice in self.choices)
-        copies = tuple(copy.item for copy in self.copies)
-        narrow = None if self.narrow is None else tuple(sorted(self.narrow.items()))
-        rewritten = self.parts, self.many, narrow, self.swapped, self.collapsed is not None
-        rewritten += self.one_row, self.one_wave
-        return self.predicate, self.sizes, extents, self.candidates, copies, *rewritten
+        """Equal for equal choices of one request."""
+        own = self.variant
+        extents = tuple(tuple(sorted(choice.items())) for choice in own.choices)
+        narrow = None if own.narrow is None else tuple(sorted(own.narrow.items()))
+        scheduled = extents, own.candidates, own.parts, own.many, narrow, own.swapped, own.one_row, own.one_wave
+        return self.predicate, self.sizes, scheduled, tuple(c.item for c in self.copies), self.collapsed is not None
 
 
 @dataclass(frozen=True)
 class _Classes:
-    """The classes of arguments of a request that get kernels of their own, in the order in which they are tried at
-    launch; with known ``dims`` those that take them."""
+    """The classes of arguments of a request that get kernels of their own, in dispatch order; with known ``dims`` only
+    those that serve them."""
 
     request: Request
     traces: Tracing
@@ -170,10 +163,10 @@ class _Classes:
     dims: Mapping[str, int] | None
     promised: PromiseChecks | None = None
     copies: dict[StagedTensor, StagedCopy] = field(default_factory=dict[StagedTensor, StagedCopy])
-    """What copies a tensor, planned once for all classes."""
+    """The kernel that copies each staged tensor, planned once for all classes."""
 
     def named(self) -> Iterator[tuple[str, _Choice]]:
-        """Each with the name of its kernel; as they are asked for where only the first that can be had is wanted."""
+        """The classes with the names of their kernels; lazily where ``dims`` are known and the first suffices."""
         found = self._with_products() if self.products else self._plain()
         name = self.request.function.name
         if self.dims is not None:
@@ -183,7 +176,7 @@ class _Classes:
         yield from ((f"{name}_{i}" if len(every) > 1 else name, choice) for i, choice in enumerate(every))
 
     def alternatives(self, chosen: Callable[[], PlannedKernel]) -> Iterator[Schedule]:
-        """Pins beside what is chosen for the known extents, likely better ones first."""
+        """Schedules other than ``chosen`` for the known extents, in order of expected time."""
         request = self.request
         sizes, _, resized = next(self._rungs())
         if self.products:
@@ -198,34 +191,34 @@ class _Classes:
         yield from plain_schedules(extents, threads, request.schedule, request.target.max_threads_per_cta)
 
     def _plain(self) -> Iterator[_Choice]:
-        """By whether matrices are single rows, by the sizes of the ``upto`` axes and by the width of rows."""
+        """Classes by whether matrices can be flattened, by the sizes of ``upto`` axes and by the width of rows."""
         pinned = self.request.schedule.split_k is not None
         refuse_pins(self.request, sums=pinned and split_sum_launches(self.traces({}), self.request.target) is not None)
         structure = probe(self.autos, self.traces, self.request.facts)
         row = None if self.promised is not None else collapse(self.request, self.traces({}), structure)
         if row is not None and self._take(row.predicate):
-            yield _Choice(row.predicate, self.ladder[-1], [row.choice], self.traces, collapsed=row)
+            yield _Choice(row.predicate, self.ladder[-1], _alone(row.choice), self.traces, collapsed=row)
         for sizes, fits, resized in self._rungs():
             choices = choose_extents(structure, dict(sizes), self.request.target)
             long = of_long_steps(structure, choices[-1].extents)
-            yield from self._summed_in_parts(_Choice(fits, sizes, [long], resized))
+            yield from self._summed_in_parts(_Choice(fits, sizes, _alone(long), resized))
             for choice in choices if self._pinned_parts is None else ():
                 predicate = all_of([fits, choice.predicate])
-                yield _Choice(predicate, sizes, [choice.extents], resized, promised=self.promised)
+                yield _Choice(predicate, sizes, _alone(choice.extents), resized, promised=self.promised)
 
     def _summed_in_parts(self, whole: _Choice) -> Iterator[_Choice]:
-        """Sums whose programs leave SMs idle; promises are checked before none of them."""
+        """Classes whose sums are split because their programs leave SMs idle; not for kernels with promises."""
         pinned = self._pinned_parts
         if pinned is not None:
-            yield replace(whole, parts=pinned, many=pinned.value > FEW)
+            yield whole.split(pinned, many=pinned.value > FEW)
         elif self.request.schedule.split_k is None and self.promised is None:
-            cut = split_sum_launches(whole.remade(whole.choices[0]), self.request.target)
+            cut = split_sum_launches(whole.remade(whole.variant.choices[0]), self.request.target)
             predicate = FALSE if cut is None else all_of([whole.predicate, cut.predicate])
             if cut is not None and predicate != FALSE and self._take(predicate):
-                yield replace(whole, predicate=predicate, parts=cut.parts, many=True)
+                yield replace(whole, predicate=predicate).split(cut.parts, many=True)
 
     def _with_products(self) -> Iterator[_Choice]:
-        """By the sizes of the ``upto`` axes, by which tile fills its waves better, by whether copying first pays."""
+        """Classes by the sizes of ``upto`` axes, by the quickest tile, and by whether staging copies pay."""
         request = self.request
         for sizes, fits, resized in self._rungs():
             variants = schedules_of(request.target).variants(self.autos, resized, request.target, request.facts)
@@ -235,21 +228,13 @@ class _Classes:
                     predicate = all_of([fits, variant.predicate])
                     if self._excluded(variant) or not self._take(predicate):
                         continue
-                    plain = _Choice(
-                        predicate,
-                        sizes,
-                        variant.choices,
-                        resized,
-                        variant.candidates,
-                        promised=self.promised,
-                        one_row=variant.one_row,
-                        one_wave=variant.one_wave,
-                    )
+                    plain = _Choice(predicate, sizes, variant, resized, promised=self.promised)
                     if variant.rewritten or self._pinned_parts is not None:
-                        rewritten = list(self._rewritten(plain, variant))
-                        yield from rewritten
-                        if rewritten and variant.predicate == TRUE:
-                            break
+                        rewritten = self._rewritten(plain)
+                        if rewritten is not None:
+                            yield rewritten
+                            if variant.predicate == TRUE:
+                                break
                         continue
                     staged = self._staged(plain, resized(variant.choices[0]))
                     yield plain if staged is None else staged
@@ -258,7 +243,7 @@ class _Classes:
                 yield from direct  # where copying first does not pay, before tiles for more rows
 
     def _rungs(self) -> Iterator[tuple[Limits, Expr, Remade]]:
-        """Sizes of the ``upto`` axes, smallest first, when they suffice, and the kernel with them."""
+        """Sizes of the ``upto`` axes, smallest first, with the predicate under which they suffice and the traces."""
         for sizes in self.ladder:
             within = all_of(extent <= size for extent, size in sizes)
             if self._take(within):
@@ -266,39 +251,36 @@ class _Classes:
 
     @property
     def _pinned_parts(self) -> Const | None:
-        """Into how many parts streams are cut because somebody said so."""
+        """The pinned number of split-K parts."""
         parts = self.request.schedule.split_k
         return None if parts in (None, 1) else Const(parts)
 
-    def _rewritten(self, plain: _Choice, variant: ProductVariant) -> Iterator[_Choice]:
-        """A variant whose program is cut into parts or has its operands swapped; no promise is checked before one that
-        is cut, and nothing copied unless it is asked for."""
-        pinned = self._pinned_parts
+    def _rewritten(self, plain: _Choice) -> _Choice | None:
+        """The class for a variant with split-K or swapped operands, if it is allowed: split-K excludes promises and
+        staging copies."""
+        pinned, variant = self._pinned_parts, plain.variant
         if pinned is not None:
-            if not variant.rewritten:
-                yield replace(plain, parts=pinned, many=pinned.value > FEW)
-            return
+            return None if variant.rewritten else plain.split(pinned, many=pinned.value > FEW)
         cut = plain.promised is not None and not variant.swapped
         if cut or staged_tensors(plain.remade(variant.choices[0]), self.request.facts, self.request.target):
-            return
-        if variant.swapped or self.request.schedule.split_k is None:
-            yield replace(plain, parts=variant.parts, many=variant.many, narrow=variant.narrow, swapped=variant.swapped)
+            return None
+        return plain if variant.swapped or self.request.schedule.split_k is None else None
 
     def _excluded(self, variant: ProductVariant) -> bool:
-        """A variant whose steps are whole, or whose parts a cluster adds, is served by its candidates alone,
-        which a pin may exclude."""
+        """Whether pins exclude all candidates of a variant that only its candidates can serve: one for whole steps, or
+        whose parts a cluster adds."""
         own = [each for each in variant.candidates if each.whole_steps or variant.narrow is not None]
         pinned = schedules_of(self.request.target).pinned
         kept = [(candidate, pinned(candidate, self.request.schedule)) for candidate in own]
         return bool(own) and all(found is None or found.cluster != each.cluster for each, found in kept)
 
     def _take(self, predicate: Expr) -> bool:
-        """Whether a class is wanted; not one of strides or addresses of which nothing is known."""
+        """Whether a class serves the known ``dims``; not one that depends on strides or addresses."""
         known = self.dims is None or predicate.symbols <= self.dims.keys()
         return known and (self.dims is None or bool(predicate.evaluate(self.dims)))
 
     def _staged(self, plain: _Choice, kernel: tile.Kernel) -> _Choice | None:
-        """The same after aligned copies of what tensor copies can't bring; None where there is nothing of the kind."""
+        """The class with staging copies of the tensors that TMA cannot address; None where there are none."""
         request = self.request
         pin = request.schedule.staged
         items = (
@@ -316,20 +298,25 @@ class _Classes:
         return replace(plain, predicate=predicate, copies=copies)
 
 
+def _alone(extents: Mapping[str, int]) -> ProductVariant:
+    """The variant of a program without products, which has one choice of extents."""
+    return ProductVariant(TRUE, (extents,))
+
+
 _SINGLE_ROW = "every matrix is dense: one row of all its elements"
 
 
 def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
-    """A kernel without products at the extents of ``choice``, or at smaller ones where a CTA has not the memory or its
-    text is long."""
-    if choice.parts is not None:
-        return _split(request, choice, choice.parts, name)
+    """A kernel without products at the extents of ``choice``, or at smaller ones where shared memory does not suffice
+    or the code is too long."""
+    if choice.variant.parts is not None:
+        return _split(request, choice, name)
     asked = request
-    (chosen,) = choice.choices
+    (chosen,) = choice.variant.choices
     largest = max(chosen, key=lambda auto: chosen[auto], default=None)
     halved = None
     if largest is not None and chosen[largest] > 1:
-        halved = replace(choice, choices=[{**chosen, largest: chosen[largest] // 2}])
+        halved = replace(choice, variant=_alone({**chosen, largest: chosen[largest] // 2}))
     promised = choice.promised
     traced = choice.remade(chosen)
     if choice.collapsed is not None:
@@ -355,13 +342,13 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
 
 
 def _with_flags(request: Request, promised: PromiseChecks) -> Request:
-    """What a gated kernel may take for granted of its flags too."""
+    """The request with facts about the flags of a gated kernel."""
     known = ((item.name, staged_facts(item)) for item in promised.checks.read)
     return replace(request, facts=replace(request.facts, tensors=(*request.facts.tensors, *known)))
 
 
 def _checked(planned: PlannedKernel, promised: PromiseChecks) -> PlannedKernel:
-    """A gated kernel behind the steps that check what it relies on."""
+    """A gated kernel with the steps that check its promises, and their requirements in its predicate."""
     items = {item.name: item for item in promised.checks.read}
     planned = replace(planned, workspaces=items, promises=promised)
     needs = (
@@ -380,7 +367,7 @@ def _checked(planned: PlannedKernel, promised: PromiseChecks) -> PlannedKernel:
 
 
 def _on_more_threads(planned: PlannedKernel, name: str) -> PlannedKernel:
-    """The same kernel; where its text is long, spread over as many more threads as make it shorter."""
+    """The kernel; if its code is long, planned for more threads as long as that shortens it."""
     request, threads = planned.request, 2 * planned.placement.home.threads
     pinned = request.schedule.threads is not None
     if pinned or threads > request.target.max_threads_per_cta or not is_long(planned.transport):
@@ -392,84 +379,70 @@ def _on_more_threads(planned: PlannedKernel, name: str) -> PlannedKernel:
 
 
 def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
-    """The best schedule of a kernel with products that is proved."""
-    if choice.parts is not None:
-        return _split(request, choice, choice.parts, name)
+    """The first proved schedule of a kernel with products."""
+    variant = choice.variant
+    if variant.parts is not None:
+        return _split(request, choice, name)
     remade, promised = choice.remade, choice.promised
-    wholes: Wholes = {}
+    originals: Originals = {}
     if promised is not None:
         request = _with_flags(request, promised)
         remade = _gated_roles(remade, promised.checks)
-    if choice.swapped:
-        remade = _swapped(remade, wholes)
-    if choice.narrow is not None:
-        remade = added_in_cluster(remade, choice.narrow, choice.candidates[0].cluster[1], wholes)
+    if variant.swapped:
+        remade = _swapped(remade, originals)
+    if variant.narrow is not None:
+        remade = added_in_cluster(remade, variant.narrow, variant.candidates[0].cluster[1], originals)
     own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
-    reads = {"one_row": choice.one_row, "one_wave": choice.one_wave}
-    search = search_products(own, choice.choices, remade, name, choice.candidates, **reads)
 
-    def planned(found: ProvedSchedule) -> PlannedKernel:
-        lowered, placement = found.scheduled.kernel, found.scheduled.placement
-        assume(lowered, (*found.scheduled.guards, found.guard))
-        kernel = PlannedKernel(
-            choice.predicate,
-            own,
-            found.tile,
-            lowered,
-            placement,
-            found.certificate,
-            request.facts,
-            found.scheduled.notes,
-            lambda why: planned(search.next(why)),
-            found.few_bytes,
+    def complete(kernel: PlannedKernel, found: ProvedSchedule) -> PlannedKernel:
+        kernel = replace(
+            kernel,
+            predicate=choice.predicate,
+            facts=request.facts,
             workspaces={copy.item.name: copy.item for copy in choice.copies},
             copies=choice.copies,
-            wholes=wholes.get(found.tile, ()),
+            originals=originals.get(found.tile, ()),
         )
         if promised is not None:
             kernel = _checked(kernel, promised)
         return replace(kernel, predicate=all_of([kernel.predicate, *_needs(kernel, found)]))
 
-    return planned(search.next())
+    return plan_products(own, variant, remade, name, complete)
 
 
-def _split(request: Request, choice: _Choice, parts: Expr, name: str) -> PlannedKernel:
-    """The kernels of a stream that is cut into parts."""
+def _split(request: Request, choice: _Choice, name: str) -> PlannedKernel:
+    """The two kernels of split-K."""
     free = Tracing(replace(request, schedule=Schedule()))
     return SplitClass(
         request,
         choice.predicate,
-        parts,
-        choice.many,
-        choice.choices,
-        choice.candidates,
-        choice.one_wave,
+        choice.variant,
         [n for n in request.function.autos if n not in dict(request.signature.keywords)],
         choice.remade,
         partial(free, limits=choice.sizes),
     ).plan(name)
 
 
-def _swapped(remade: Remade, wholes: Wholes) -> Remade:
-    """The tile program at extents with swapped operands; ``wholes`` keeps the one that it was made of."""
+def _swapped(remade: Remade, originals: Originals) -> Remade:
+    """Traces the program and swaps its operands; ``originals`` records the original."""
 
     def made(extents: Mapping[str, int]) -> tile.Kernel:
         whole = remade(extents)
         found = swapped(whole)
         assert found is not None, "a class is only offered where operands can be swapped"
-        wholes[found] = (whole,)
+        originals[found] = (whole,)
         return found
 
     return made
 
 
 def _gated_roles(remade: Remade, checks: Checks) -> Remade:
-    """The tile program at extents, behind the gate of its promises."""
+    """Traces the program and adds the gate of its promises."""
     return lambda extents: gated_roles(remade(extents), checks.promises, judges=checks.broken is None)
 
 
 def _needs(kernel: PlannedKernel, found: ProvedSchedule) -> Iterator[Expr]:
-    """What its tensor maps ask of a launch, and what kernels assume of workspaces beyond what their layout gives."""
+    """The requirements of its tensor maps at launch, and assumptions about workspaces beyond their layout."""
     guards, binding = found.scheduled.guards, kernel.binding
     yield residual((*assumptions_of(found.tile, kernel.request.facts), *guards), binding)
     for copy in kernel.copies:
@@ -483,13 +456,13 @@ def _nothing_to_stage(request: Request) -> NoReturn:
         "SCH002",
         where=request.function.where,
         found="staged=True",
-        required="an operand of a product that tensor copies can't bring as it lies, and could from a copy",
+        required="an operand of a product that TMA cannot address in place, and could in an aligned copy",
         help="leave the pin out",
     )
 
 
 def _copy(item: StagedTensor, request: Request) -> StagedCopy:
-    """The kernel for tensors of any width: one launch serves the whole class."""
+    """Plans the kernel that copies a staged tensor; it serves tensors of any width."""
     planned = plan(request).variants[-1]
     assert planned.predicate == TRUE, "the copy serves some tensors only"
     planned.transport.attributes["sym_name"] = StringAttr(request.function.name)

@@ -26,27 +26,27 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
 PROMISES_TESTED = "promises"
-"""Name of the obligation that says on how many launches the steps were seen to check a kernel's promises."""
+"""Name of the obligation that records on how many launches the steps checked a kernel's promises."""
 _SEEDS = 24
-"""Draws of the class that are tried."""
+"""The number of draws."""
 _ENOUGH = 4
-"""Draws on which every promise was kept, and broken, after which no more are tried."""
+"""Draws with every promise kept and with each broken, after which testing ends."""
 _BUDGET = 4e6
 _BUDGET_BROKEN = 2e8
-"""What a launch may take whose stores are skipped: as if they were not."""
+"""The budget of a launch whose stores are skipped: they count as if executed."""
 _BEFORE = 3
-"""Launches that are taken to have found each promise broken."""
+"""The initial value of the counters of failures."""
 _LONG = 2050
-"""Offsets of every third draw, at least: more than two iterations of a loop look at."""
+"""The least number of offsets in every third draw: more than two iterations of a loop."""
 _EDGES = (1, 31, 32, 1023, 1024, 1025, 2047, 2048)
-"""Offsets beside which another thread, or another iteration, looks on."""
+"""Offsets at the boundary between threads or iterations."""
 
 
 def run_promise_tests(
     artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Mapping[str, tile.Kernel]
 ) -> Agreement:
-    """Execute the variants of which a kernel relies on promises. ``alone`` are those in which nothing reports them, or
-    that run on no drawn arguments."""
+    """Executes the variants whose kernel relies on promises. ``alone`` are those without a report of promises, or that
+    run on no sampled arguments."""
     alone: list[str] = []
     launches: list[str] = []
     for variant in artifact.variants:
@@ -85,7 +85,8 @@ def _draws(own: RunnableVariant, variant: Variant, promises: Sequence[Relied]) -
 
 
 def _integers(promises: Sequence[Relied], given: SampledArguments) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Integers for the tensors of the promises: such that keep all of them (-1), and that break one, by its number."""
+    """Integers for the tensors of the promises: some that keep all of them (-1), and some that break one, by its
+    number."""
     rng = np.random.default_rng(sum(given.extents.values()))
     kept: dict[str, Array] = {}
     for promise in promises:
@@ -114,7 +115,7 @@ def _keeping(promise: Relied, like: Array, given: SampledArguments, rng: np.rand
 def _breaking(
     promise: Relied, kept: Mapping[str, Array], given: SampledArguments, rng: np.random.Generator
 ) -> Iterator[dict[str, Array]]:
-    """The same integers with one element changed: of two that say the same, of the first, last and any offset."""
+    """The integers with one element changed: two equal entries, or the first, last or any offset."""
     if isinstance(promise, Uniqueness):
         own = {name: kept[name].copy() for name in kept}
         size = own[promise.tensors[0]].size
@@ -139,7 +140,8 @@ def _most(promise: Ascending, given: SampledArguments) -> int:
 
 
 def _broken(promise: Relied, integers: Mapping[str, Array], given: SampledArguments) -> bool:
-    """By what the promise says: two elements reach one place, or offsets don't ascend from 0 to their most."""
+    """Whether the integers break a promise: two entries reach one place, or offsets do not ascend from 0 to their
+    limit."""
     if isinstance(promise, Ascending):
         offsets = integers[promise.tensor].astype(np.int64)
         return bool(offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] > _most(promise, given))
@@ -160,7 +162,7 @@ def _difference(
     given: SampledArguments,
     integers: Mapping[str, Array],
 ) -> str | None:
-    """What a launch does otherwise than its promises ask, in words; empty if nothing, None where it can't run."""
+    """How a launch violates what its promises require, as text; empty if it does not, None where it can't run."""
     tensors = {p.name: given.tensors[p.name].copied().view for p in artifact.tensors}
     for name, values in integers.items():
         tensors[name][...] = values

@@ -51,8 +51,8 @@ from tilewright.tile.queries import is_elementwise
 # -- the gate ----------------------------------------------------------------------------------------------------------
 def gated(kernel: tile.Kernel, count: int, *, reports: bool = False) -> tile.Kernel:
     """A copy of ``kernel`` whose programs store nothing where one of ``count`` promises is broken: its body becomes
-    that of a stream, whose trip count is loaded, but for what it loads first, together with the flags, where it trusts
-    no offsets. With ``reports`` its first program reports the broken ones."""
+    that of a stream with a loaded trip count of 0 or 1. Loads at its beginning stay outside, unless it relies on
+    offsets. With ``reports`` its first program reports the broken promises."""
     made, flags = _with_integers(kernel, BROKEN, count)
     failed = None
     if reports:
@@ -99,7 +99,7 @@ def _reported(load: tile.Load, failed: SSAValue, span: Axis, programs: int) -> I
     """Adds 1 for each flag that is not 0, in the first program."""
 
     def over(op: tile.TileOp) -> Iterator[tile.TileOp]:
-        """A number at every flag."""
+        """A scalar broadcast over the flags."""
         yield op
         if isinstance(span, Span):
             yield (more := tile.Expand(op.results[0], [0]))
@@ -130,8 +130,8 @@ def _only_reads(op: Operation) -> bool:
 
 
 def gated_roles(kernel: tile.Kernel, promises: Sequence[Relied], *, judges: bool) -> tile.Kernel:
-    """The same for a kernel in roles, whose lowering builds the gate around all of them. Steps have set its flags, or
-    it ``judges`` the promises, which then are offsets. Over offsets its CTAs may draw their programs."""
+    """The same for a kernel with roles, whose lowering builds the gate around all of them. Steps have set its flags, or
+    it ``judges`` the promises, which then are offsets. With offsets alone its CTAs may draw programs from a queue."""
     offsets, gate = _only_offsets(promises), FAILED if judges else BROKEN
     made, _ = _with_integers(kernel, gate, len(promises))
     made.attributes["gate"] = string(gate)
@@ -145,13 +145,13 @@ def gated_roles(kernel: tile.Kernel, promises: Sequence[Relied], *, judges: bool
 
 
 def _only_offsets(promises: Sequence[Relied]) -> tuple[Ascending, ...]:
-    """The promises, where all of them are of offsets."""
+    """The promises, if all of them concern offsets; else none."""
     found = tuple(promise for promise in promises if isinstance(promise, Ascending))
     return found if len(found) == len(promises) else ()
 
 
 def _with_integers(kernel: tile.Kernel, name: str, count: int) -> tuple[tile.Kernel, SSAValue]:
-    """A copy of a kernel behind whose tensors one of ``count`` integers stands."""
+    """A copy of a kernel with a tensor of ``count`` integers added after its tensors."""
     made, place = kernel.clone(), len(tensors_of(kernel))
     integers = made.body.block.insert_arg(tile.TensorType.of(i32, (Const(count),), name), place)
     names = [n.data for n in kernel.arg_names]
@@ -163,7 +163,7 @@ def _with_integers(kernel: tile.Kernel, name: str, count: int) -> tuple[tile.Ker
 # -- the steps that check ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Check:
-    """A kernel that takes part in a check: its request, and which of its tensors lie in workspaces."""
+    """A kernel of a promise check: its request, and which of its tensors lie in workspaces."""
 
     request: Request
     workspaces: Mapping[str, StagedTensor]
@@ -179,26 +179,26 @@ class Checks:
     failed: StagedTensor
     steps: tuple[Check, ...]
     judges: tuple[int, ...]
-    """The step that decides of each promise."""
+    """For each promise, the number of the step that decides it."""
     taken: StagedTensor | None = None
-    """What counts the programs that are drawn."""
+    """The counter of the program queue."""
     reported: bool = True
-    """A step reports what is broken; else the kernel does."""
+    """Whether a step reports broken promises; else the kernel does."""
 
     @property
     def read(self) -> tuple[StagedTensor, ...]:
-        """The workspaces that the kernel takes itself."""
+        """The workspaces that the kernel itself accesses."""
         every = (self.broken, None if self.reported else self.failed, self.taken)
         return tuple(item for item in every if item is not None)
 
     @property
     def asked(self) -> Expr:
-        """What dispatch asks beside what the kernels assume."""
+        """The dispatch condition beyond the kernels' assumptions."""
         return all_of(promise.asked for promise in self.promises if isinstance(promise, Uniqueness))
 
 
 def checks_of(request: Request, kernel: tile.Kernel, *, roles: bool) -> Checks | None:
-    """The steps that check what ``kernel`` relies on, which will have ``roles``; None where that is nothing."""
+    """The steps that check the promises of ``kernel``, which will have ``roles``; None where it relies on none."""
     promises = promises_of(kernel)
     if not promises:
         return None
@@ -237,7 +237,8 @@ def _unique_steps(
     *,
     begins: bool,
 ) -> Iterator[Check]:
-    """Claims and judges one promise. The first step of all ``begins`` by setting every flag to 0."""
+    """The two steps that check one promise of unique entries. The first step of all ``begins`` by clearing all flags in
+    the workspace."""
     last = len(promise.extents) - 1
     owners = StagedTensor(f"{PROMISES}owners{number}", i32, promise.extents, last, 2 + number)
 
@@ -276,7 +277,7 @@ def _unique_steps(
 def _judge_offsets(
     request: Request, promise: Ascending, number: int, broken: StagedTensor, tensors: Mapping[str, tile.TensorType]
 ) -> Check:
-    """One of several promises, of which others are no offsets."""
+    """The step that checks one promise of offsets beside promises of another kind."""
     names, descends = _offsets(promise, tensors)
 
     def judge(*, bm: int, bn: int, **given: Tensor) -> None:
@@ -292,7 +293,7 @@ def _offsets_step(
     items: Sequence[StagedTensor],
     tensors: Mapping[str, tile.TensorType],
 ) -> Check:
-    """Judges and reports all promises, in one program."""
+    """The step that checks and reports all promises of offsets, in one program."""
     read = [(*_offsets(promise, tensors), promise.tensor) for promise in promises]
 
     def judge(*, bm: int, bn: int, **given: Tensor) -> None:
@@ -311,9 +312,9 @@ def _offsets_step(
 
 
 _JUDGED = 1024
-"""Offsets that one program looks at in a step: a few by each thread, as the kernel behind waits for its first."""
+"""Offsets that one program checks per step: a few per thread, because the next kernel waits for the first step."""
 _FLAGS = 256
-"""Flags of promises that one program stores."""
+"""Flags of promises per program."""
 
 
 def _offsets(
@@ -395,7 +396,7 @@ def _check(
     *,
     streams: bool = False,
 ) -> Check:
-    """A kernel whose programs share out a tensor of ``rank`` axes, or ``streams`` over others and stores flags."""
+    """A kernel whose programs cover a tensor of ``rank`` axes, or one that ``streams`` over others and stores flags."""
     params: list[Param] = [a.param for a in arguments]
     bm, bn = (1, _FLAGS) if streams else (8, 32) if rank > 1 else (1, 256)
     function = KernelFunction(

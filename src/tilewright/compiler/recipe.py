@@ -37,7 +37,7 @@ from tilewright.transport.parameters import Kind, Parameter, parameters_of
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How many threads a kernel is launched with, and how much dynamic shared memory."""
+    """Threads, cluster shape and dynamic shared memory of a launch."""
 
     threads: int
     cluster: tuple[int, int, int]
@@ -46,7 +46,8 @@ class LaunchConfig:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What launches kernels in order: a shape for each, the steps, and bytes of each workspace."""
+    """The launch recipe of kernels in order: a launch configuration for each, the steps, and the bytes of each
+    workspace."""
 
     shapes: tuple[LaunchConfig, ...]
     steps: tuple[Step, ...]
@@ -54,7 +55,7 @@ class Recipe:
 
 
 def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
-    """What launches ``kernels`` one after the other."""
+    """The recipe that launches ``kernels`` one after the other."""
     sizes = {w.index.data: w.size_bytes.expr for kernel in kernels for w in kernel.workspaces or ()}
     steps: list[Step] = [fill for kernel in kernels for fill in _counters(kernel)]
     slots = 0
@@ -71,14 +72,15 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
 
 
 def _counters(kernel: transport.Kernel) -> Iterator[Fill]:
-    """What programs are drawn from is 0 before a launch in which some are."""
+    """Steps that set the counters of program queues to 0 before the launches that draw from them."""
     placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
     for op, where in queue_draws(kernel):
         yield Fill(WorkspacePointer(placed[tensor_type(op.tensor).tensor_name.data]), 0, i32.bytes, where)
 
 
 def queue_draws(kernel: transport.Kernel) -> Iterator[tuple[transport.Draw, Expr]]:
-    """What draws programs, and where a launch does: it has more of them than CTAs."""
+    """The ops that draw programs from a queue, each with the condition under which a launch does: more programs than
+    CTAs."""
     for op in operations(kernel):
         if isinstance(op, transport.Draw):
             at_once = ctas_at_once(kernel)
@@ -87,7 +89,7 @@ def queue_draws(kernel: transport.Kernel) -> Iterator[tuple[transport.Draw, Expr
 
 
 def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, StagedTensor]) -> None:
-    """Writes into ``kernel`` which of its tensors lie in a workspace."""
+    """Records in ``kernel`` which of its tensors lie in workspaces."""
     found = [
         transport.Workspace(
             string(name), integer(item.index), exprs(item.strides), ExprAttr.of(item.size_bytes), exprs(item.extents)
@@ -99,8 +101,8 @@ def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, Staged
 
 
 def declare_order(kernel: transport.Kernel, *, waits: bool, releases: bool, dependent: bool = False) -> None:
-    """Writes into ``kernel`` whether its CTAs begin before the kernel before it ends, whoever's that is if it is
-    ``dependent``, and let those of the next."""
+    """Records in ``kernel`` whether its CTAs may start before the preceding kernel ends (programmatic dependent
+    launch), and whether it lets the CTAs of the next kernel start early."""
     order = {"waits": waits or dependent, "releases": releases or dependent, "dependent": dependent}
     for name, holds in order.items():
         if holds:
@@ -108,7 +110,7 @@ def declare_order(kernel: transport.Kernel, *, waits: bool, releases: bool, depe
 
 
 def declare_collapsed(kernel: transport.Kernel, extents: Mapping[str, Expr]) -> None:
-    """Writes into ``kernel`` what a launch passes for its tensors' extents."""
+    """Records in ``kernel`` the extents that a launch passes for flattened matrices."""
     if extents:
         found = [transport.Extent(string(name), ExprAttr.of(value)) for name, value in extents.items()]
         kernel.attributes["collapsed"] = ArrayAttr(found)
@@ -124,13 +126,13 @@ def _cluster(kernel: transport.Kernel) -> int:
 
 
 def _grid(kernel: transport.Kernel) -> Expr:
-    """CTAs of a launch: one a program, or as many as run at once; in a cluster kernel whole clusters."""
+    """The CTAs of a launch: one per program, or as many as run at one time; whole clusters in a cluster kernel."""
     at_once, total = ctas_at_once(kernel), programs_of(kernel).substitute(_bound(kernel))
     return total if at_once is None else minimum(total, at_once)
 
 
 def programs_of(kernel: transport.Kernel) -> Expr:
-    """Programs of a launch."""
+    """The number of programs of a launch."""
     total: Expr = Const(1)
     for extent in _programs(kernel).extents:
         total = total * extent.expr
@@ -138,7 +140,7 @@ def programs_of(kernel: transport.Kernel) -> Expr:
 
 
 def ctas_at_once(kernel: transport.Kernel) -> int | None:
-    """CTAs that walk the programs, at most: whole clusters; None where every program has its own."""
+    """The most CTAs of a persistent kernel, in whole clusters; None where every program has a CTA of its own."""
     if not _programs(kernel).persistent.data:
         return None
     at_once, cluster = kernel.target.sm_count * kernel.min_ctas.data, _cluster(kernel)
@@ -150,7 +152,7 @@ def _programs(kernel: transport.Kernel) -> transport.Programs:
 
 
 def _bound(kernel: transport.Kernel) -> dict[str, Expr]:
-    """What stands for the symbols of tensors that lie in a workspace, or are taken for a single row."""
+    """Values for the symbols of tensors that lie in a workspace or are flattened."""
     known: dict[str, Expr] = {extent.symbol.data: extent.value.expr for extent in kernel.collapsed or ()}
     named = zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True)
     kinds = {name: kind for name, arg in named if isinstance(kind := arg.type, TensorType)}
@@ -164,8 +166,8 @@ def _bound(kernel: transport.Kernel) -> dict[str, Expr]:
 
 
 def _tensor_map(op: TensorMap, known: Mapping[str, Expr]) -> TensorMapRecipe:
-    """What a launch encodes. An extent of zero (a product over no elements) is never read through its map, but the
-    driver wants one."""
+    """The tensor map that a launch encodes. An extent of zero (a product over no elements) is never read through its
+    map, but the driver requires a positive one."""
     numbers = op.numbers
     return TensorMapRecipe(
         element=numbers.data_type,

@@ -17,18 +17,18 @@ from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations
 from tilewright.tile.promised import promised_access
 
 PROMISES = f"promises{OWN}"
-"""What the names of workspaces begin with that check promises."""
+"""Prefix of the names of workspaces that belong to promise checks."""
 BROKEN = f"{PROMISES}broken"
-"""What a gated kernel calls the tensor of an i32 a promise: 0 where it holds."""
+"""The tensor of a gated kernel with one i32 flag per promise: 0 where it holds."""
 TAKEN = f"{PROMISES}taken"
-"""What a kernel in roles behind a gate calls the tensor whose first element counts the programs that CTAs draw."""
+"""The tensor of a gated kernel with roles whose first element counts the programs drawn."""
 FAILED = f"{PROMISES}failed"
-"""How many launches found each promise broken."""
+"""The workspace that counts, per promise, the launches that broke it."""
 
 UNWRITTEN = "assuming index-tensors-not-written-during-launch"
-"""Named by every obligation that rests on integers in memory."""
+"""Part of every obligation that depends on integers in memory."""
 BY_EACH_CTA = f"by each CTA, before any store, {UNWRITTEN}"
-"""How a kernel's promises are checked that has no steps before."""
+"""The method of promises that the kernel's CTAs check themselves."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Uniqueness:
 
     @property
     def asked(self) -> Expr:
-        """What dispatch asks for counters of 32 bits to be exact."""
+        """The condition under which 32-bit entry numbers are exact."""
         total: Expr = prod(self.dims, start=Const(1))
         return simplify(total <= MAX_EXTENT, dict.fromkeys(total.symbols, (0, MAX_EXTENT)))
 
@@ -54,13 +54,13 @@ Relied: TypeAlias = Uniqueness | Ascending
 
 
 def promises_of(kernel: tile.Kernel) -> tuple[Relied, ...]:
-    """What a kernel relies on and a launch has to check: offsets, then what its stores do in their order."""
+    """The promises that a kernel relies on and a launch must check: offsets, then those of its stores in order."""
     known = set(constructed_of(kernel))
     return tuple(promise for promise in _all(kernel) if promise not in known)
 
 
 def constructed_of(kernel: tile.Kernel) -> tuple[Uniqueness, ...]:
-    """What holds by construction: of integers that a plan has made, where different ones reach different places."""
+    """Promises that hold by construction: integers of a plan, where distinct ones reach distinct places."""
     planned = set[str]() if kernel.planned is None else {name.data for name in kernel.planned}
     unique = (promise for promise in _all(kernel) if isinstance(promise, Uniqueness))
     return tuple(p for p in unique if len(p.tensors) == 1 and planned.issuperset(p.tensors) and _injective(p))
@@ -75,7 +75,7 @@ def _all(kernel: tile.Kernel) -> tuple[Relied, ...]:
 
 
 def _injective(promise: Uniqueness) -> bool:
-    """Elements that differ have keys that differ: one is the element, or two are its quotient and remainder."""
+    """Whether distinct elements have distinct keys: one key is the element, or two are its quotient and remainder."""
     element = Sym(promise.tensors[0])
     if element in promise.keys:
         return True
@@ -84,7 +84,7 @@ def _injective(promise: Uniqueness) -> bool:
 
 
 def relied_on(op: tile.Scatter) -> Uniqueness:
-    """What a store at loaded coordinates relies on."""
+    """The promise that a store at loaded coordinates relies on."""
     reliance = promised_access(op)
     assert not isinstance(reliance, str), "the tracer has refused it"
     dims = [d.expr for d in tile.tensor_type(op.tensor).dims]

@@ -1,4 +1,4 @@
-"""The proofs of a kernel made again, from its texts alone: for bundles that somebody else has written."""
+"""Proves a kernel again, from its IR alone: for untrusted bundles."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from tilewright.transport import dialect as t
 
 @dataclass(frozen=True)
 class Reproved:
-    """The obligations that proofs have shown again, with what the kernel's author assumes, and what is left open."""
+    """The obligations proved again, including the author's assumptions, and what is left open."""
 
     shown: tuple[Obligation, ...]
     open: tuple[str, ...]
 
 
 def reproved(source: tile.Kernel, kernel: t.Kernel, claimed: Sequence[Obligation]) -> Reproved:
-    """Prove a kernel from its texts. Open is why it is not proved, if it is not; what ``claimed`` says and nothing
-    shows; and what is assumed that it does not say. Whether comparisons hold that it names is asked elsewhere."""
+    """Proves a kernel from its IR. ``open`` lists why it is not proved, claims of the certificate ``claimed`` that no
+    proof shows, and assumptions that it does not state. Comparisons that the certificate names are checked elsewhere.
+    """
     judged = check_descriptors(kernel)
     found = prove(source, kernel, judged)
     if isinstance(found, str):
@@ -63,5 +64,5 @@ def _open(
 
 
 def _statement(o: Obligation) -> Obligation:
-    """What is said, without what descriptors asked before the kernel assumed it."""
+    """An obligation without the guard of descriptors, which the kernel has assumed since."""
     return replace(o, detail=o.detail.partition(", where ")[0]) if o.name == "descriptor" else o

@@ -1,4 +1,4 @@
-"""What the interface of a requested kernel is: parameters, facts and bounds, read from its Tile IR."""
+"""The interface of a requested kernel (parameters, facts and bounds), read from its Tile IR."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def tensors_of(kernel: tile.Kernel) -> dict[str, tile.TensorType]:
 
 
 def assumptions_of(kernel: tile.Kernel, facts: CallFacts, *, workspaces: bool = True) -> tuple[Expr, ...]:
-    """The predicates of the specialisation class, as the dispatcher will check them; with those about tensors in
-    ``workspaces``, or without."""
+    """The predicates of the specialisation class, as the dispatcher checks them; ``workspaces``: including those about
+    tensors in workspaces."""
     found: dict[Expr, None] = {}
     for name, tensor in tensors_of(kernel).items():
         if OWN in name and not workspaces:
@@ -57,13 +57,14 @@ def assumptions_of(kernel: tile.Kernel, facts: CallFacts, *, workspaces: bool = 
 
 
 def required_of(kernel: tile.Kernel, *, workspaces: bool = False) -> tuple[Expr, ...]:
-    """What the tracer asks of a launch; with what is asked of tensors in ``workspaces``, or without."""
+    """The predicates that the tracer requires at launch; ``workspaces``: including those about tensors in
+    workspaces."""
     asked = (predicate.expr for predicate in kernel.requires)
     return tuple(each for each in asked if workspaces or not any(OWN in symbol for symbol in each.symbols))
 
 
 def assume(lowered: transport.Kernel, facts: Iterable[Expr]) -> None:
-    """Writes into a lowered kernel what dispatch guarantees it beyond the facts of its class."""
+    """Records in a lowered kernel what dispatch guarantees beyond the facts of its class."""
     known = [x.expr for x in lowered.assumptions]
     found = (c for fact in facts for c in conjuncts(fact) if c != TRUE)
     lowered.attributes["assumptions"] = exprs(list(dict.fromkeys((*known, *found))))

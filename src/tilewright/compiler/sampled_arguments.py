@@ -1,5 +1,5 @@
-"""Arguments of a kernel's class, drawn at random: extents at and beside edges, strides, and small data whose sums are
-exact in any order."""
+"""Random arguments of a kernel's class: extents at and near tile edges, strides, and small data whose sums are exact in
+any order."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ Symbols: TypeAlias = dict[str, int]
 
 _EDGES = (0, 1, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 40, 63, 64, 65, 100, 127, 129, 160, 200, 257, 300)
 _PITCHES = (1, 8, 16, 64, 128)
-"""Elements that rows are rounded up to: the first that the class takes."""
+"""Multiples to which row lengths are rounded up: the first that the class admits."""
 _TRIES = 60
 _MOST_ELEMENTS = 1 << 18
-"""Of a tensor, with those between its rows."""
+"""The most elements of a tensor, padding between rows included."""
 _LARGE = 48
-"""Extents from here on are drawn alone every third time: for the insides of tiles."""
+"""Every third time, extents are drawn from here on, to reach the interior of tiles."""
 _ALIGN_BYTES = 256
 _KEPT = 0.75
-"""How often what a kernel relies on is true."""
+"""How often drawn integers keep the kernel's promises."""
 
 
 @dataclass(frozen=True)
 class SampledTensor:
-    """A tensor in a block of bytes that begins at a multiple of 256."""
+    """A tensor in a block of bytes aligned to 256."""
 
     block: NDArray[np.uint8]
     dtype: np.dtype[Any]
@@ -52,7 +52,7 @@ class SampledTensor:
         return np.ndarray(self.shape, self.dtype, self.block.data, 0, steps)
 
     def copied(self) -> SampledTensor:
-        """The same in a block of its own."""
+        """A copy in a block of its own."""
         block = _block(self.block.size)
         block[:] = self.block
         return SampledTensor(block, self.dtype, self.shape, self.strides)
@@ -72,7 +72,7 @@ class SampledArguments:
 
 
 def sample_arguments(kernel: t.Kernel, seed: int, also: Sequence[Expr] = ()) -> SampledArguments | None:
-    """Arguments that satisfy all that the kernel assumes, and ``also``; None where none are found."""
+    """Arguments that satisfy all assumptions of the kernel, and ``also``; None where none are found."""
     facts = [*_facts(kernel), *also]
     rng = random.Random(seed)
     least = _LARGE if seed % 3 == 0 else 0
@@ -112,7 +112,7 @@ def _scalars(kernel: t.Kernel, rng: random.Random) -> dict[str, int | float]:
 def _extents(
     kernel: t.Kernel, known_facts: Sequence[Expr], known: Symbols, least: int, rng: random.Random
 ) -> Symbols | None:
-    """Numbers for all extents, of which the facts about extents alone hold; from ``least`` on where there are such."""
+    """Values for all extents that satisfy the facts about extents alone, at least ``least`` where possible."""
     names = {s for _, kind in _kinds(kernel) if isinstance(kind, TensorType) for d in kind.dims for s in d.expr.symbols}
     facts = [fact for fact in known_facts if fact.symbols and fact.symbols <= names | known.keys()]
     given = _given(kernel)
@@ -136,7 +136,7 @@ def _extents(
 
 
 def _given(kernel: t.Kernel) -> dict[str, Expr]:
-    """Extents of workspaces that a launch computes from the others."""
+    """Extents of workspaces, which a launch computes from the others."""
     kinds = dict(_kinds(kernel))
     found: dict[str, Expr] = {}
     for placed in kernel.workspaces or ():
@@ -148,7 +148,7 @@ def _given(kernel: t.Kernel) -> dict[str, Expr]:
 
 
 def _constants(fact: Expr) -> list[int]:
-    """The numbers that a fact compares with."""
+    """The constants that a fact compares with."""
     if not isinstance(fact, Compare):
         return []
     return [
@@ -166,7 +166,7 @@ def _holds(fact: Expr, symbols: Mapping[str, int]) -> bool:
 def _tensors(
     kernel: t.Kernel, facts: Sequence[Expr], extents: Symbols, pitch: int, rng: np.random.Generator
 ) -> dict[str, SampledTensor] | None:
-    """All tensors with rows rounded up to ``pitch`` elements; None where the class has other strides."""
+    """All tensors, with row lengths rounded up to ``pitch`` elements; None where the class has other strides."""
     symbols = dict(extents)
     placed = {w.tensor.data: tuple(s.expr for s in w.strides) for w in kernel.workspaces or ()}
     found: dict[str, SampledTensor] = {}
@@ -198,7 +198,7 @@ def _tensors(
 def _fill(
     kernel: t.Kernel, tensors: Mapping[str, SampledTensor], extents: Mapping[str, int], rng: np.random.Generator
 ) -> None:
-    """Draws what is in tensors."""
+    """Fills the tensors with random data."""
     limits = {name: int(limit.evaluate(extents)) for name, limit in _limits(kernel)}
     promised = (limits or any(name == BROKEN for name, _ in _kinds(kernel))) and rng.random() < _KEPT
     for name, kind in _kinds(kernel):
@@ -215,7 +215,7 @@ def _fill(
 
 
 def _limits(kernel: t.Kernel) -> Iterator[tuple[str, Expr]]:
-    """The offsets that all threads judge before the roles part, and what the last of them is compared with."""
+    """The offsets that the kernel's CTAs check themselves, with the limit of the last one."""
     for loop in (op for op in kernel.body.block.ops if isinstance(op, t.For)):
         loads = [op for op in loop.body.block.ops if isinstance(op, t.Load)]
         limits = [op for op in loop.walk() if isinstance(op, tile.ScalarExpr)]
@@ -224,14 +224,14 @@ def _limits(kernel: t.Kernel) -> Iterator[tuple[str, Expr]]:
 
 
 def _offsets(count: int, limit: int, rng: np.random.Generator) -> Array:
-    """Such that ascend from 0 to at most a limit."""
+    """Ascending offsets from 0 to at most a limit."""
     found = np.sort(rng.integers(0, limit + 1, count))
     found[:1] = 0
     return found
 
 
 def _strides(facts: Sequence[Expr], name: str, shape: tuple[int, ...], pitch: int) -> tuple[int, ...]:
-    """The axis of stride 1 innermost, where the class says one; else the last; the others around it in order."""
+    """Strides with the class's unit axis innermost (else the last axis), the others around it in order."""
     fixed: dict[int, int] = {}
     for fact in facts:
         match fact:
@@ -257,7 +257,7 @@ def _block(size: int) -> NDArray[np.uint8]:
 
 
 def _kept_promise(name: str, kind: TensorType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Integers that a kernel may rely on: different ones, of G + 1 such that ascend; no promise is found broken."""
+    """Integers that keep a promise: distinct ones, or ascending ones for offsets; no promise is broken."""
     if name == BROKEN:
         return np.zeros(shape, np.int64)
     known = symbol_plus(kind.dims.data[0].expr)
@@ -267,8 +267,8 @@ def _kept_promise(name: str, kind: TensorType, shape: tuple[int, ...], rng: np.r
 
 
 def _data(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-    """Multiples of a power of two, which add and multiply exactly; integers of some tensors mostly small, of others
-    mostly any, the ends of the dtype among them."""
+    """Multiples of a power of two, which add and multiply exactly. Integers are mostly small in some tensors and
+    arbitrary in others, the dtype's limits included."""
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind in "iu":

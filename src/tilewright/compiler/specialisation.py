@@ -1,5 +1,5 @@
-"""What a caller asks for, observed from his arguments. Loads without the compiler's dependencies: a call that finds its
-artifact ready needs no more than this."""
+"""A compile request, derived from a caller's arguments. Loads without the compiler's dependencies: a call whose
+artifact is cached needs no more."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ __all__ = ["CallFacts", "Observed", "Request", "default_facts", "observe_facts"]
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile: the function, what it is specialised for, the facts of its class, target and pinned schedule.
-
-    A ``debug`` build bounds its waits, compares its roles, and traps where the kernel wants it.
-    """
+    """What to compile: the function, its signature, the facts of its class, target and pinned schedule. A ``debug``
+    build has timeouts in waits, checks that roles agree, and traps where the kernel asks for it."""
 
     function: KernelFunction
     signature: Signature
@@ -31,12 +29,12 @@ class Request:
 
     @property
     def traps(self) -> bool:
-        """Loaded coordinates that lead outside end the launch."""
+        """Whether loaded coordinates outside of a tensor end the launch."""
         return self.debug and self.function.on_out_of_range is OutOfRange.TRAP
 
     @property
     def pins(self) -> str:
-        """What is fixed that the schedule would choose; empty where nothing is."""
+        """The pinned decisions as text; empty where nothing is pinned."""
         extents = (f"{name}={value}" for name, value in self.signature.keywords if name in self.function.autos)
         return ", ".join(filter(None, (str(self.schedule), *extents)))
 

@@ -15,31 +15,32 @@ from tilewright.base.expr import TRUE, Expr, all_of
 from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel
-from tilewright.compiler.products import ProvedSchedule, search_products
-from tilewright.compiler.requests import Request, assume, assumptions_of
+from tilewright.compiler.products import ProvedSchedule, plan_products
+from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.staging import residual, staged_facts
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
 from tilewright.schedule.extents import choose_extents, probe
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.product_schedules import Candidate
+from tilewright.schedule.product_schedules import ProductVariant
 from tilewright.schedule.split_k import MOST_ADDED, PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import has_products
 
 Remade = Callable[[Mapping[str, int]], tile.Kernel]
 """A class's tile program with other extents for its autos."""
-Wholes = dict[tile.Kernel, tuple[tile.Kernel, ...]]
+Originals = dict[tile.Kernel, tuple[tile.Kernel, ...]]
 """The programs that a rewritten program was derived from."""
 
 
-def added_in_cluster(remade: Remade, narrow: Mapping[str, int], parts: int, wholes: Wholes) -> Remade:
-    """The tile program at extents whose parts the CTAs of a cluster add, for a share each, of extents ``narrow``."""
+def added_in_cluster(remade: Remade, narrow: Mapping[str, int], parts: int, originals: Originals) -> Remade:
+    """Traces the program with its stream split into ``parts`` that the CTAs of a cluster add; each CTA finishes a share
+    with the extents ``narrow``."""
 
     def made(extents: Mapping[str, int]) -> tile.Kernel:
         whole, shares = remade(extents), remade(narrow)
         found = split(whole, many=False).clustered(shares, parts)
-        wholes[found] = (whole, shares)
+        originals[found] = (whole, shares)
         return found
 
     return made
@@ -47,31 +48,25 @@ def added_in_cluster(remade: Remade, narrow: Mapping[str, int], parts: int, whol
 
 @dataclass(frozen=True)
 class SplitClass:
-    """A class of arguments whose stream is cut into ``parts``: what serves it.
-
-    ``many`` is how they are added. ``remade`` is the program at extents of the products' tiles, ``free`` with no extent
-    pinned; ``autos`` are those that a schedule chooses.
-    """
+    """A class of arguments whose stream is split into parts, as ``variant`` says. ``remade`` traces the program at
+    extents for products, ``free`` at any extents; ``autos`` are the extents that the schedule chooses."""
 
     request: Request
     predicate: Expr
-    parts: Expr
-    many: bool
-    choices: Sequence[Mapping[str, int]]
-    candidates: Sequence[Candidate]
-    one_wave: bool
+    variant: ProductVariant
     autos: Sequence[str]
     remade: Remade
     free: Remade
 
     def plan(self, name: str) -> PlannedKernel:
-        """The kernel that adds, behind the one that multiplies; SCH001 where either has no schedule."""
-        first = self._split(self.remade(self.choices[0]))
+        """The kernel that adds partial sums, with the one that computes them as its ``product``; SCH001 where either
+        has no schedule."""
+        parts = self.variant.parts
+        assert parts is not None
+        first = self._split(self.remade(self.variant.choices[0]))
         items = {
-            sums.name: StagedTensor(
-                sums.name, sums.element, sums.dims, len(sums.dims) - 1, index, ((PARTS.name, self.parts),)
-            )
-            for index, sums in enumerate(first.sums)
+            sums.name: StagedTensor(sums.name, sums.element, sums.dims, len(sums.dims) - 1, i, ((PARTS.name, parts),))
+            for i, sums in enumerate(first.sums)
         }
         product = self._product(f"{name}_parts", items)
         combine = self._combine(name, items)
@@ -81,64 +76,48 @@ class SplitClass:
             *(count.substitute(product.binding) for count in counters_fit(product)),
         ]
         predicate = all_of([self.predicate, *needs])
-        many = "as many parts as there are SMs for each tile" if self.parts.constant is None else f"{self.parts} parts"
+        many = "as many parts as there are SMs for each tile" if parts.constant is None else f"{parts} parts"
         notes = (f"split-K: {many}, added in order", *product.notes, *combine.notes)
         return replace(combine, predicate=predicate, notes=notes, product=product)
 
     def _split(self, kernel: tile.Kernel) -> Split:
         try:
-            return split(kernel, many=self.many)
+            return split(kernel, many=self.variant.many)
         except NotSplitError as why:
             where = self.request.function.where
             fail("SCH001", where=where, found=str(why), required="one stream, which only adds to fragments")
 
     def _own(self, items: Mapping[str, StagedTensor]) -> Request:
-        """What the two kernels may assume: of the sums what their layout gives."""
+        """The request of the two kernels, with facts about the partial sums from their layout."""
         tensors = (*self.request.facts.tensors, *((name, staged_facts(item)) for name, item in items.items()))
         return replace(self.request, facts=CallFacts(tensors, self.request.facts.index_bits))
 
     def _product(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
         own = self._own(items)
-        if not has_products(self.remade(self.choices[0])):
+        extents = self.variant.choices[0]
+        if not has_products(self.remade(extents)):
             own = replace(own, schedule=own.schedule.of_others)
-            return self._plain(own, name, items, self.remade, self.choices[0], Split.product)
+            return self._plain(own, name, items, self.remade, extents, Split.product)
         return self._multiplied(own, name, items)
 
     def _multiplied(self, own: Request, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
-        """The parts of products, by the best schedule that is proved."""
-        wholes: dict[tile.Kernel, tile.Kernel] = {}
+        """The kernel for the partial products, by the first proved schedule."""
+        originals: dict[tile.Kernel, tile.Kernel] = {}
 
         def parts(extents: Mapping[str, int]) -> tile.Kernel:
             whole = self.remade(extents)
             made = self._split(whole).product()
-            wholes[made] = whole
+            originals[made] = whole
             return made
 
-        search = search_products(own, self.choices, parts, name, self.candidates, one_wave=self.one_wave)
+        def complete(kernel: PlannedKernel, found: ProvedSchedule) -> PlannedKernel:
+            guards = all_of([*found.scheduled.guards, found.guard])
+            return replace(kernel, predicate=guards, workspaces=items, originals=(originals[found.tile],))
 
-        def planned(found: ProvedSchedule) -> PlannedKernel:
-            lowered, placement = found.scheduled.kernel, found.scheduled.placement
-            guards = (*found.scheduled.guards, found.guard)
-            assume(lowered, guards)
-            return PlannedKernel(
-                all_of(guards),
-                own,
-                found.tile,
-                lowered,
-                placement,
-                found.certificate,
-                own.facts,
-                found.scheduled.notes,
-                lambda why: planned(search.next(why)),
-                found.few_bytes,
-                workspaces=items,
-                wholes=(wholes[found.tile],),
-            )
-
-        return planned(search.next())
+        return plan_products(own, self.variant, parts, name, complete)
 
     def _combine(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
-        """The adding kernel at the extents that kernels without products take."""
+        """The kernel that adds, at extents chosen as for kernels without products."""
         own = self._own(items)
         own = replace(own, schedule=own.schedule.of_others)
 
@@ -146,7 +125,7 @@ class SplitClass:
             return self._split(self.free(extents)).combine()
 
         extents = dict(choose_extents(probe(self.autos, traced, own.facts), {}, own.target)[-1].extents)
-        if self.many and extents:
+        if self.variant.many and extents:
             longest = max(extents, key=lambda auto: extents[auto])
             extents = {**dict.fromkeys(extents, 1), longest: min(extents[longest], MOST_ADDED)}
         return self._plain(own, name, items, self.free, extents, Split.combine)
@@ -160,7 +139,7 @@ class SplitClass:
         extents: Mapping[str, int],
         kernel: Callable[[Split], tile.Kernel],
     ) -> PlannedKernel:
-        """One of the two kernels where it has no products: at ``extents``, halved until a CTA has the memory."""
+        """One of the two kernels where it has no products: at ``extents``, halved until shared memory suffices."""
         whole = remade(extents)
         largest = max(extents, key=lambda auto: extents[auto], default=None)
         halved: Callable[[], PlannedKernel] | None = None
@@ -174,10 +153,10 @@ class SplitClass:
                 raise
             return halved()
         planned.transport.attributes["sym_name"] = StringAttr(name)
-        return replace(planned, workspaces=items, wholes=(whole,), smaller=halved)
+        return replace(planned, workspaces=items, originals=(whole,), smaller=halved)
 
 
 def _needs(kernel: PlannedKernel) -> Iterator[Expr]:
-    """What a kernel assumes of a launch beyond what the layout of its workspaces gives."""
+    """Requirements of a kernel at launch, beyond what the layout of its workspaces implies."""
     yield residual((*assumptions_of(kernel.tile, kernel.request.facts), kernel.predicate), kernel.binding)
     yield kernel.predicate.substitute(kernel.binding)

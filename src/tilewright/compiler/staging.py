@@ -37,7 +37,7 @@ from tilewright.tile.queries import coords_of, source_of, tensor_name
 
 
 def staged_tensors(kernel: tile.Kernel, facts: CallFacts, target: Target) -> tuple[StagedTensor, ...]:
-    """The tensors whose tiles would reach wgmma through tensor copies if only they lay otherwise in memory."""
+    """The tensors whose tiles TMA could bring to wgmma if they had another layout in memory."""
     uses: dict[str, list[tuple[tile.Load, SSAValue, OperandRole]]] = {}
     schedules = schedules_of(target)
     for load, value, role in _operands(kernel, schedules):
@@ -74,7 +74,7 @@ def _operands(kernel: tile.Kernel, schedules: ProductSchedules) -> Iterator[tupl
 
 
 def _axes(uses: Sequence[tuple[tile.Load, SSAValue, OperandRole]], facts: TensorFacts) -> Iterator[int]:
-    """Axes that might be the dense one of the copy: the one that is already, then those along which products run."""
+    """Candidates for the dense axis of the copy: the present one, then those along which products run."""
     if facts.unit_axis is not None:
         yield facts.unit_axis
     for load, value, role in uses:
@@ -83,7 +83,7 @@ def _axes(uses: Sequence[tuple[tile.Load, SSAValue, OperandRole]], facts: Tensor
 
 
 def staged_facts(item: StagedTensor) -> TensorFacts:
-    """What a kernel may assume of the copy."""
+    """The facts of the copy."""
     return TensorFacts(item.unit_axis, MAX_VECTOR_BYTES)
 
 
@@ -96,7 +96,7 @@ def with_staged(facts: CallFacts, found: Sequence[StagedTensor]) -> CallFacts:
 
 # -- the copying kernel ------------------------------------------------------------------------------------------------
 def copy_request(request: Request, item: StagedTensor) -> Request:
-    """A kernel that writes ``item`` to its workspace: every element once, tiles of two axes."""
+    """A kernel that copies ``item`` to its workspace: every element once, in tiles of two axes."""
     param = next(t for t in request.function.tensors if t.name == item.name)
     rank = len(param.dims)
     source_unit = request.facts.of(item.name).unit_axis
@@ -131,7 +131,7 @@ def copy_request(request: Request, item: StagedTensor) -> Request:
 
 # -- what the launch owes the kernels ----------------------------------------------------------------------------------
 def residual(assumptions: Iterable[Expr], binding: Mapping[str, Expr]) -> Expr:
-    """What dispatch must check for a kernel's assumptions to hold once ``binding`` stands for its symbols: what follows
+    """The part of a kernel's assumptions that dispatch must check once ``binding`` replaces its symbols: what follows
     from the workspace's layout and alignment is proved here and left out."""
     bound = [a.substitute(binding) for a in assumptions if not binding.keys().isdisjoint(a.symbols)]
     symbols = set[str]().union(*(a.symbols for a in bound))

@@ -1,4 +1,4 @@
-"""What a variant's certificate says of its steps, proved again from the kernels' texts: for bundles of others."""
+"""Proves the certificate of a variant's steps again, from the kernels' IR: for untrusted bundles."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tilewright.transport import dialect as t
 
 @dataclass(frozen=True)
 class _ReadKernel:
-    """A kernel that a step launches, as its texts have it."""
+    """A kernel that a step launches, parsed from its IR."""
 
     tile: tile.Kernel
     transport: t.Kernel
     workspaces: Mapping[str, StagedTensor]
     collapsed: Mapping[str, Expr]
-    wholes: tuple[tile.Kernel, ...]
+    originals: tuple[tile.Kernel, ...]
 
     @property
     def binding(self) -> Mapping[str, Expr]:
-        """What a launch passes for symbols that are no argument's."""
+        """The values that a launch passes for symbols of no argument."""
         return {name: count for item in self.workspaces.values() for name, count in item.given}
 
 
@@ -39,16 +39,16 @@ def steps_reproved(
     variant: Variant,
     kernels: Mapping[str, t.Kernel],
     programs: Mapping[str, tile.Kernel],
-    wholes: Mapping[str, tuple[tile.Kernel, ...]],
+    originals: Mapping[str, tuple[tile.Kernel, ...]],
 ) -> tuple[tuple[Obligation, ...], tuple[str, ...]]:
-    """What is shown of a variant's steps, and what is left open: why something is not proved, and what its certificate
-    says that nothing shows. ``wholes`` are the programs that kernels were made of."""
+    """The obligations shown of a variant's steps, and what is left open: why something is not proved, and claims of the
+    certificate that no proof shows. ``originals`` are the programs that kernels were derived from."""
     launched = [s.kernel for s in variant.steps if isinstance(s, Launch)]
     missing = [symbol for symbol in launched if symbol not in kernels or symbol not in programs]
     if missing or not launched:
         return (), (f"{variant.name}: no texts of {', '.join(missing) or 'a kernel'}",)
     try:
-        read = {s: _read(kernels[s], programs[s], wholes.get(s, ())) for s in launched}
+        read = {s: _read(kernels[s], programs[s], originals.get(s, ())) for s in launched}
         every = [read[symbol] for symbol in launched]
         kept = {report.workspace for report in variant.reports}
         found = (
@@ -57,7 +57,7 @@ def steps_reproved(
             *certify_rewritten(every, variant.predicate),
             *certify_collapsed(every[-1], variant.predicate),
         )
-        _require_one_program([whole for kernel in every for whole in kernel.wholes])
+        _require_one_program([whole for kernel in every for whole in kernel.originals])
     except TilewrightError as error:
         return (), (f"{variant.name}: {'; '.join(d.found for d in error.diagnostics)}",)
     except ProgramMismatchError as why:
@@ -69,7 +69,7 @@ def steps_reproved(
     )
 
 
-def _read(kernel: t.Kernel, source: tile.Kernel, wholes: tuple[tile.Kernel, ...]) -> _ReadKernel:
+def _read(kernel: t.Kernel, source: tile.Kernel, originals: tuple[tile.Kernel, ...]) -> _ReadKernel:
     kinds = tensors_of(source)
     placed: dict[str, StagedTensor] = {}
     for w in kernel.workspaces or ():
@@ -85,18 +85,18 @@ def _read(kernel: t.Kernel, source: tile.Kernel, wholes: tuple[tile.Kernel, ...]
             raise ValueError(f"{name} has another layout than tensors in workspaces have")
         placed[name] = item
     collapsed = {c.symbol.data: c.value.expr for c in kernel.collapsed or ()}
-    return _ReadKernel(source, kernel, placed, collapsed, wholes)
+    return _ReadKernel(source, kernel, placed, collapsed, originals)
 
 
-def _require_one_program(wholes: Sequence[tile.Kernel]) -> None:
-    """``ProgramMismatchError`` where they differ in more than the sizes of their tiles."""
-    for other in wholes[1:]:
-        require_retiled(wholes[0], other)
+def _require_one_program(originals: Sequence[tile.Kernel]) -> None:
+    """``ProgramMismatchError`` where the programs differ in more than their tile sizes."""
+    for other in originals[1:]:
+        require_retiled(originals[0], other)
 
 
 def _checks(kernels: list[_ReadKernel]) -> Iterator[Obligation]:
-    """That a step which sets flags judges a promise: ``promise_tests`` executes them; or that each CTA does, which is
-    the proof of its gate."""
+    """The obligation that steps which set flags check a promise, which ``promise_tests`` executes, or that each CTA
+    checks it, which the proof of its gate shows."""
     judged = kernels[-1].tile.judged is not None
     for promise in promises_of(kernels[-1].tile):
         if judged:

@@ -1,4 +1,5 @@
-"""Where scheduler and checker meet: the checker's answers lead the synthesis of waits, fences and joins."""
+"""Connects the synthesis of synchronisation with the provers: their counterexamples guide the search for waits, fences
+and barriers."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tilewright.contract.runs.search import Failure, machine, search
 from tilewright.protocol.edit import NodePath, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.schedule.synchronise import (
-    Clash,
+    ProtocolViolation,
     Prover,
     Synchronised,
     late_waits,
@@ -21,23 +22,23 @@ from tilewright.schedule.synchronise import (
 
 
 def prover(policy: Policy = Policy.STRICT) -> Prover:
-    """The proofs as the synthesis asks them: the event graph's first, which is quick where all is well, then canonical
-    runs, which say what is missing. No replay of refutations, which only people need."""
+    """The provers as the synthesis asks them: the event graph first, which is quick for correct protocols, then
+    canonical runs, which report a violation. Refutations are not replayed."""
 
-    def prove(protocol: Protocol) -> Clash | None:
+    def prove(protocol: Protocol) -> ProtocolViolation | None:
         if isinstance(by_event_graph(protocol), Proved):
             return None
         found = search(machine(protocol, policy))
         if found.failure is not None:
             return _clash(protocol, found.failure)
         if found.reason:
-            return Clash("MBR009", None, None, 0, (), found.reason)
+            return ProtocolViolation("MBR009", None, None, 0, (), found.reason)
         return None
 
     return prove
 
 
-def _clash(protocol: Protocol, failure: Failure) -> Clash:
+def _clash(protocol: Protocol, failure: Failure) -> ProtocolViolation:
     breach, m, st = failure.breach, failure.machine, failure.state
     names = [r.name for r in protocol.roles]
 
@@ -45,7 +46,7 @@ def _clash(protocol: Protocol, failure: Failure) -> Clash:
         role = names.index(m.agents[agent].group.role)
         return next((spot for spot, s in spots(protocol) if s is step and spot.role == role), None)
 
-    return Clash(
+    return ProtocolViolation(
         breach.rule.code,
         place(breach.agent, breach.step),
         None if breach.other is None else place(*breach.other),
@@ -57,18 +58,17 @@ def _clash(protocol: Protocol, failure: Failure) -> Clash:
 
 
 def synthesised(protocol: Protocol, policy: Policy = Policy.STRICT) -> Synchronised:
-    """The protocol with its own waits, fences and joins taken out and a minimal set put back that proves."""
+    """The protocol with its waits, fences and barriers removed and a minimal proved set inserted."""
     return synchronised(stripped(protocol), prover(policy))
 
 
 def unneeded_syncs(protocol: Protocol, policy: Policy = Policy.STRICT) -> tuple[NodePath, ...]:
-    """Sync ops of a proved protocol whose removal, each alone, keeps the proof."""
+    """Synchronisation ops of a proved protocol that can be removed, each alone, without losing the proof."""
     return unneeded(protocol, prover(policy))
 
 
 def with_late_waits(protocol: Protocol, policy: Policy = Policy.STRICT) -> tuple[Protocol, Certificate] | None:
-    """The protocol with every wait as late as may be, and the certificate that it is safe and the same; None if the
-    checker does not prove it."""
+    """The protocol with every wait as late as possible, and its certificate; None if it is not proved."""
     later = late_waits(protocol)
     found = reordering(protocol, later, policy)
     return None if found is None else (later, found)

@@ -27,7 +27,7 @@ class Stopwatch:
 
     @contextmanager
     def run(self, name: str) -> Generator[None]:
-        """Charge what happens inside to ``name``, less what is charged to passes within."""
+        """Charges the time spent inside to ``name``, except what inner passes are charged."""
         self._inner.append(0.0)
         begin = self.clock()
         try:
@@ -45,8 +45,8 @@ _watching: ContextVar[Stopwatch | None] = ContextVar("watching", default=None)
 
 @contextmanager
 def watch(clock: Callable[[], float] = time.perf_counter) -> Generator[Stopwatch]:
-    """Watches the passes that run inside, in this thread or task; ``time.thread_time`` leaves out what other processes
-    and the assembler's threads take."""
+    """Times the passes that run inside, in this thread or task; ``time.thread_time`` leaves out other processes and the
+    assembler's threads."""
     stopwatch = Stopwatch(clock)
     token = _watching.set(stopwatch)
     try:

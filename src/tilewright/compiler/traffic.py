@@ -60,7 +60,7 @@ def traffic(kernel: tile.Kernel) -> LaunchTraffic | None:
 
 
 def _streams(op: Operation) -> dict[str, Expr]:
-    """The counters of the streams around an access, and how many steps they have."""
+    """The counters of the streams around an access, with their step counts."""
     found: dict[str, Expr] = {}
     around = op.parent_op()
     while around is not None:

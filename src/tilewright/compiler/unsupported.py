@@ -1,4 +1,4 @@
-"""What becomes of a program one of whose kernels can't be compiled: its class of arguments is left out, and named."""
+"""Classes of arguments whose kernels can't be compiled: they are left out of the program, and reported."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from tilewright.compiler.requests import Limits, Request
 from tilewright.diag import TilewrightError
 
 _OF_ONE_CLASS = frozenset({"ACC005", "CGN002", "CGN003", "SCH001"})
-"""What one class of arguments can meet and another not: no proof, too few registers, too little shared memory, no
-schedule that fits. Other refusals are of the kernel's text."""
+"""Codes that can refuse one class of arguments and not another: no proof, too few registers, too little shared memory,
+no schedule. Other refusals concern the whole kernel."""
 
 
 class UnsupportedClasses:
-    """Lets classes fail as long as one is left.
-
-    Where the caller pinned what the schedule would choose, a class that fails is his mistake, and raised.
-    """
+    """Collects classes that fail, as long as one remains. Where the caller pinned decisions of the schedule, a failing
+    class is an error."""
 
     def __init__(self, request: Request, left_out: tuple[LeftOut, ...] = ()) -> None:
         self.left_out = left_out
@@ -30,10 +28,8 @@ class UnsupportedClasses:
 
     @contextmanager
     def trying(self, predicate: Expr, sizes: Limits) -> Generator[None]:
-        """Compiles the kernel of a class inside; the class is left out if it can't be.
-
-        ``sizes`` are those of its axes; dispatch takes for granted those that are the artifact's bounds.
-        """
+        """Compiles the kernel of a class inside; if that fails, the class is left out. ``sizes`` are those of its
+        axes."""
         try:
             yield
         except TilewrightError as error:
@@ -48,6 +44,6 @@ class UnsupportedClasses:
             self.left_out = (*self.left_out, LeftOut(arguments, reason, refusal.advice))
 
     def require_one(self, compiled: tuple[object, ...]) -> None:
-        """Raises the first refusal where every class has failed."""
+        """Raises the first refusal if every class has failed."""
         if not compiled and self._first is not None:
             raise self._first

@@ -1,4 +1,4 @@
-"""Translation validation of a kernel on its way: Tile IR to Transport IR to the PTX that the assembler made."""
+"""Translation validation of a compiled kernel: Tile IR against Transport IR against PTX."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
 
 LOWERING = Obligation("lowering", VALIDATION, "stored elements, Tile IR and Transport IR")
-"""Every element that the Transport IR stores is the Tile IR's."""
+"""Every element that the Transport IR stores equals the Tile IR's."""
 PTX = Obligation("ptx", VALIDATION, "Transport IR and PTX, for all arguments of the class")
-"""The PTX does what the Transport IR says: loads, stores, synchronisation, values."""
+"""The PTX implements the Transport IR: loads, stores, synchronisation, values."""
 _MOST = 3
 
 
 @dataclass(frozen=True)
 class Validated:
-    """What translation validation shows of a kernel, and why the rest is undecided; ``refuted`` says where the PTX
-    does something else than the Transport IR."""
+    """The result of translation validation: obligations shown, why the rest is undecided, and, if ``refuted``, where
+    the PTX differs from the Transport IR."""
 
     certificate: tuple[Obligation, ...] = ()
     undecided: tuple[str, ...] = ()
@@ -34,8 +34,8 @@ NOT_ASKED = Validated(undecided=(NOT_COMPARED,))
 
 
 def validated(source: tile.Kernel, kernel: t.Kernel, ptx: str) -> Validated:
-    """Compare a kernel with its program, and its PTX with it, as a launch of it alone would bind its parameters; where
-    the PTX is undecided, execute it beside the kernel."""
+    """Compares a kernel with its program and its PTX with the kernel, with the parameters of a launch of this kernel
+    alone; PTX that stays undecided is executed beside the kernel."""
     compared = _compared(source, kernel, ptx)
     if PTX in compared.certificate:
         return compared

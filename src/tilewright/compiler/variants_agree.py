@@ -26,17 +26,17 @@ from tilewright.transport import dialect as t
 from tilewright.validate.asked import workspaces_of
 
 _DRAWS = 9
-"""Arguments that are drawn for each variant's class."""
+"""Arguments sampled for each variant's class."""
 _LEAST_ELEMENTS = 64
-"""Of what variants write; smaller launches are tried where no others join variants."""
+"""The least number of elements that variants write; smaller launches are tried where no others compare variants."""
 _BUDGETS = (4e6, 3e7)
-"""Operations of threads on registers that the simulator may take for a step: at first, and where variants are left."""
+"""Register operations that the simulator may execute for a step: at first, and for the variants that remain."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """``differences`` in words, on which arguments; ``alone`` are variants that no launch compared with the others;
-    ``launches`` say which variants agreed on what."""
+    """The result of comparing variants by execution: ``differences`` with the arguments that show them; ``alone``,
+    variants that no launch compared with others; ``launches``, which variants agreed on which arguments."""
 
     differences: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
@@ -45,18 +45,18 @@ class Agreement:
 
 @dataclass(frozen=True)
 class RunnableVariant:
-    """A variant with its kernels, in order, and the workspaces between them."""
+    """A variant as the simulator runs it: its kernels in order, and the workspaces between them."""
 
     name: str
     symbol: str
-    """The last kernel's."""
+    """The last kernel's symbol."""
     predicate: Expr
     kernels: tuple[t.Kernel, ...]
     steps: tuple[LaunchStep, ...]
     scratch: tuple[WorkspaceTensor, ...]
 
     def takes(self, given: SampledArguments) -> bool:
-        """Whether dispatch may choose it for the arguments."""
+        """Whether dispatch may choose the variant for the arguments."""
         symbols = {**given.extents, **{n: v for n, v in given.scalars.items() if isinstance(v, int)}}
         for name, placed in given.tensors.items():
             symbols[f"{name}.address"] = int(placed.block.__array_interface__["data"][0])
@@ -68,8 +68,8 @@ class RunnableVariant:
 
 
 def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Mapping[str, tile.Kernel]) -> Agreement:
-    """Execute the variants of an artifact, of whose kernels ``kernels`` are the texts by symbol, ``programs`` those of
-    their Tile IR. Nothing else takes tensors for which no stream has a step: that variant's program is compared."""
+    """Executes the variants of an artifact on sampled arguments; ``kernels`` and ``programs`` are the Transport IR and
+    Tile IR by symbol. A variant for empty streams is compared by its program instead."""
     variants = [runnable(v, kernels) for v in artifact.variants]
     if len(variants) < 2:
         return Agreement()
@@ -100,7 +100,7 @@ def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Map
 def _outside(
     variants: Sequence[RunnableVariant], groups: Mapping[str, set[str]], programs: Mapping[str, tile.Kernel]
 ) -> list[RunnableVariant]:
-    """The variants that are neither in the largest group nor one of its without streams."""
+    """The variants that are neither in the largest group that agrees nor one of its variants for empty streams."""
     known = max(groups.values(), key=len)
     return [v for v in variants if v.name not in known and not _is_rest(v, variants, known, programs)]
 
@@ -108,7 +108,7 @@ def _outside(
 def _is_rest(
     variant: RunnableVariant, others: Sequence[RunnableVariant], known: set[str], programs: Mapping[str, tile.Kernel]
 ) -> bool:
-    """Whether a variant is one of the known ones without its streams."""
+    """Whether a variant is one of the known ones for empty streams."""
     own = programs.get(variant.symbol)
     whole = (programs.get(v.symbol) for v in others if v.name in known)
     return own is not None and any(w is not None and is_rest(w, own, variant.predicate) for w in whole)
@@ -186,8 +186,8 @@ def _compared(
 def _results(
     artifact: Artifact, variant: RunnableVariant, given: SampledArguments, budget: float
 ) -> dict[str, Array] | None:
-    """What a variant leaves in the tensors that are written; None where its kernels assume something else of their
-    arguments, or it is too much to simulate."""
+    """The contents of written tensors after a variant has run; None where its kernels assume something else of their
+    arguments, or it exceeds the budget."""
     if not variant.steps:
         return None
     tensors = {p.name: given.tensors[p.name].copied().view for p in artifact.tensors}
@@ -203,8 +203,8 @@ def _results(
 def _difference(
     variants: tuple[RunnableVariant, RunnableVariant], left: Mapping[str, Array], right: Mapping[str, Array]
 ) -> str:
-    """The first element that two variants leave otherwise, in words. Floats may differ by the order of sums and by
-    what is rounded on the way, and more where functions are approximated; what they then decide shows nothing."""
+    """The first element in which two variants differ, as text. Floats may differ by the order of sums and by rounding,
+    and more where functions are approximated; comparisons of such floats are inconclusive."""
     one, other = variants
     exact = all(exactly_rounded(kernel) for v in variants for kernel in v.kernels)
     for name, a in left.items():
@@ -218,8 +218,8 @@ def _difference(
 
 
 def _apart(a: Array, b: Array, *, exact: bool) -> Array:
-    """Drawn data sum up exactly: where nothing is approximated, results differ by their own rounding, and, where large
-    quotients cancel, by that of f32."""
+    """Elements that differ. Sampled data sum exactly: where nothing is approximated, results differ by their own
+    rounding, and, where large quotients cancel, by that of f32."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     largest = np.abs(x[np.isfinite(x)]).max(initial=0)
     digits, share = (DIGITS[8 * a.dtype.itemsize], 20) if exact else (2 if a.dtype.itemsize == 1 else 6, 8)

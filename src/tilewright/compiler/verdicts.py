@@ -37,7 +37,7 @@ Answer: TypeAlias = Legal[TensorMapPlan] | Repairs[Remedy] | Illegal
 
 @dataclass(frozen=True)
 class AccessVerdict:
-    """One access: where, of what, whether a tensor copy could make it, and what does."""
+    """The verdict on one access: its tensor and line, whether TMA could perform it, and which op performs it."""
 
     place: str
     word: str
@@ -46,16 +46,16 @@ class AccessVerdict:
     answer: Answer
     made: tuple[str, ...]
     taken: Repair[Remedy] | None = None
-    """The repair that was made, if one was."""
+    """The repair that was chosen, if any."""
 
     @property
     def core(self) -> tuple[Violation, ...]:
-        """What stands in the way of a tensor copy."""
+        """The rules that forbid a tensor copy."""
         return () if isinstance(self.answer, Legal) else self.answer.core
 
     @property
     def condition(self) -> Expr:
-        """What the tensor map needs at launch."""
+        """The condition of the tensor map at launch."""
         return self.answer.fields.guard if isinstance(self.answer, Legal) else TRUE
 
     @property
@@ -65,7 +65,7 @@ class AccessVerdict:
 
     @property
     def rejected(self) -> tuple[tuple[str, str], ...]:
-        """The other repairs offered, and why each was not taken."""
+        """The repairs that were not chosen, with the reasons."""
         if not isinstance(self.answer, Repairs) or self.taken is None:
             return ()
         others = (r for r in self.answer.repairs if r is not self.taken)
@@ -94,7 +94,7 @@ _UNSUITED = {
     Change.RESHAPE: "tiles of folded axes are not the product's rows and columns",
     Change.CONDITION: "arguments that satisfy it are served by a program of their own",
 }
-"""What no operand of a product can be brought by."""
+"""Methods that no operand of a product can be copied by."""
 
 
 def _why_not(other: Repair[Remedy], taken: Repair[Remedy]) -> str:
@@ -144,7 +144,7 @@ _legalised, _planned = lru_cache(maxsize=1 << 10)(legalise), lru_cache(maxsize=1
 
 
 def _taken(answer: Answer, methods: Sequence[str], *, staged: bool) -> Repair[Remedy] | None:
-    """Of the repairs offered the one that the program makes."""
+    """The repair that the lowered kernel uses."""
     offered = answer.repairs if isinstance(answer, Repairs) else ()
     if staged:
         change = Change.PAD
@@ -197,7 +197,7 @@ def operand_verdicts(lowered: t.Kernel) -> tuple[str, ...]:
 
 
 def _operand(d: OperandNumbers) -> str:
-    """A descriptor in words."""
+    """A descriptor as text."""
     swizzle = "no swizzle" if d.swizzle is Swizzle.NONE else f"{d.swizzle.name.removeprefix('B')}-byte swizzle"
     return (
         f"in shared memory: {MAJORS[d.major]}-major, {d.mn} x {d.k}, {swizzle}, leading offset {d.leading_bytes} and "

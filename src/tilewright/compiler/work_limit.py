@@ -1,4 +1,4 @@
-"""An end to work on texts that a stranger may have written: some seconds of the processor for each question."""
+"""A limit of CPU time for work on untrusted input."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _AGAIN = 0.5
-"""Seconds after which work that has not ended is interrupted once more."""
+"""Seconds after which work that has not ended is interrupted again."""
 _AT_ONCE = 1e-6
 
 
 class OutOfTime(BaseException):
-    """The work took too long; no handler for exceptions on its way may take it for one of its own."""
+    """The work took too long. Derives from BaseException, so that handlers of exceptions do not catch it."""
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:

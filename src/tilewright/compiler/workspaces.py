@@ -1,4 +1,4 @@
-"""Tensors in workspaces of a program: where a staged copy lies, and what its kernels' symbols stand for."""
+"""Tensors in workspaces: the layout of a staged copy, and the values of its kernels' symbols."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StagedTensor:
 
     @property
     def copy_name(self) -> str:
-        """What the copying kernel calls it."""
+        """The name in the copying kernel."""
         return f"{self.name}{COPY}"
 
     @property
@@ -53,6 +53,6 @@ class StagedTensor:
         return Sym(workspace_address(self.index))
 
     def binding(self, name: str) -> dict[str, Expr]:
-        """The symbols of a kernel's tensor ``name`` that is this one."""
+        """Values for the symbols of a kernel's tensor ``name`` that lies in this workspace."""
         strides = {f"{name}.stride{i}": stride for i, stride in enumerate(self.strides)}
         return {**strides, f"{name}.address": self.address, **dict(self.given)}

@@ -104,7 +104,7 @@ class _Launch:
         self._pieces: dict[int, AccessPiece] = {}
 
     def _narrow(self, env: Mapping[str, Linear], condition: Expr) -> None:
-        """A parameter's least value, where ``condition`` says it: a quotient by the parameter has bounds then."""
+        """A parameter's least value, if ``condition`` states it: quotients by the parameter are bounded then."""
         match condition:
             case Compare("<=", Const(low), Sym(name)) if name in env:
                 (variable,) = env[name].terms
@@ -113,7 +113,7 @@ class _Launch:
                 pass
 
     def branch(self) -> _Launch:
-        """The same launch, for a question whose definitions are nothing to others."""
+        """The same launch, for a question with definitions of its own."""
         found = copy(self)
         found.outer, found._pieces = self.outer.branch(), dict(self._pieces)
         return found

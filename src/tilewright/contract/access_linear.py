@@ -316,7 +316,7 @@ class Linearisation:
 
     # -- what is not linear ---------------------------------------------------------------------------------------
     def _home(self, forms: Iterable[Linear]) -> Linearisation:
-        """Where a definition over these forms belongs."""
+        """The owner of a definition over these forms."""
         if self.outer is None:
             return self
         mine = {v for form in forms for v in form.terms}

@@ -201,7 +201,7 @@ def _pinned(
 
 
 def _literals(variables: Variables, formula: Formula) -> Iterable[Linear]:
-    """What must hold for the formula to hold: of alternatives, the only one that the bounds allow."""
+    """The literals that must hold for the formula to hold: of alternatives, the only one that the bounds allow."""
     match formula:
         case Linear():
             yield formula

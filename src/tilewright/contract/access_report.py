@@ -1,4 +1,4 @@
-"""What an access proof leaves open, as a diagnostic for people."""
+"""Diagnostics for what an access proof refutes or leaves open."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tilewright.protocol.access import AccessMap, KernelAccesses
 
 
 class AccessFault(Enum):
-    """What goes wrong, by the code that reports it."""
+    """The kind of an access error, by the code that reports it."""
 
     OUTSIDE = "ACC001"
     TWICE = "ACC002"
@@ -34,7 +34,8 @@ class Point:
 
 @dataclass(frozen=True)
 class AccessWitness:
-    """The extents and scalars of a launch, the element, and who accesses it (nobody, for an element never written)."""
+    """A counterexample: the extents and scalars of a launch, the element, and the accesses to it (none, for an element
+    never written)."""
 
     fault: AccessFault
     tensor: str

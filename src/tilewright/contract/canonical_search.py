@@ -1,4 +1,5 @@
-"""Protocols that the event graph leaves open: other ways to write them, canonical runs, schedules that show harm."""
+"""Proves or refutes protocols that the event graph leaves open: by equivalent protocols, canonical runs, and schedules
+that show harm."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ REPLAY_STATES, REPLAY_WORK = 2_500, 45_000
 """States of the first replay of a refutation, and these times the square of the threads."""
 REPLAY_RUNS = 80
 LATER_REPLAYS = 4
-"""How much less the replays of other instances are searched."""
+"""Factor by which the search for replays of further instances is limited."""
 REPLAY_TOTAL = 18_000
 """States and moves of all replays of one refutation: about a second."""
 
@@ -93,7 +94,7 @@ def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure
 
 
 def _open(result: Search, failure: Failure, why: str) -> Verification:
-    """A breach that no schedule was seen to turn into harm."""
+    """The message for a violation for which no harmful schedule was found."""
     rule = failure.breach.rule
     unknown = Unknown(rule.obligation, f"{failure.breach.detail}; {why}", rule.help)
     return undecided(unknown, result.states)

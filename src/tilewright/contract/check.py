@@ -24,7 +24,7 @@ def check(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
 
 
 def verify(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = True) -> Verification:
-    """``check`` with certificate, diagnostics and figures. Never raises for what a protocol says."""
+    """``check`` with certificate, diagnostics and figures. Never raises because of a protocol's contents."""
     form = tuple(problems(protocol))
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
@@ -47,7 +47,7 @@ def _by_event_graph(protocol: Protocol) -> GraphProof | Unknown:
 
 
 def _refused(protocol: Protocol, rule: Rule, detail: str) -> Verification:
-    """What its declarations alone make wrong, before any step."""
+    """Violations in the declarations alone."""
     timeline = Timeline(rule.code, rule.obligation, detail, (), (), (), (), "")
     refuted = Refuted(rule.obligation, timeline)
     return Verification(refuted, None, (rule.diagnostic(detail),), 0, f"by the declarations of {protocol.name}")

@@ -103,7 +103,7 @@ def _folded(protocol: Protocol, nodes: tuple[Node, ...], bounds: Mapping[str, In
 
 
 def _one(first: Loop, second: Loop, bounds: Mapping[str, Interval]) -> bool:
-    """Whether the second loop goes on where the first one stops, for all values of the symbols."""
+    """Whether the second loop continues where the first one ends, for all values of the symbols."""
     return (
         first.counter == second.counter
         and first.step == second.step == 1

@@ -31,7 +31,7 @@ _MAPS = ("map", "tensormap")
 """Operands that are tensor maps."""
 
 REPEATS = {p.span_bytes: p.repeat_bytes for p in reversed(PATTERNS.values())}
-"""Per span of a swizzle the period at which its pattern begins anew, with atoms of 16 bytes."""
+"""Per swizzle span the period of its pattern, with atoms of 16 bytes."""
 
 Found = tuple[Rule, str]
 Value = Callable[[Expr], int]
@@ -39,7 +39,7 @@ Remainder = Callable[[Expr, int], int]
 
 
 def declared(p: Protocol) -> Iterator[Found]:
-    """What its declarations ask of a target beyond what it has."""
+    """Requirements of a protocol's declarations that the target does not meet."""
     named = [TARGETS[p.target]] if p.target else list(TARGETS.values())
     needed = {s.op.needs: s.op for role in p.roles for s in steps(role.body) if s.op.needs}
     asked = needed.keys() | ({InstructionSet.TMA} if p.cluster > 1 else set[InstructionSet]())

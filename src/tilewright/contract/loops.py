@@ -31,7 +31,7 @@ def counted_from_zero(protocol: Protocol) -> Protocol:
 
 
 def _rebased(protocol: Protocol, begin: Expr, end: Expr) -> Protocol | None:
-    """The protocol with all loops between two bounds begun at 0; None where the bounds are asked for elsewhere."""
+    """The protocol with all loops between two bounds rebased to 0; None where the bounds are used elsewhere."""
     names = begin.symbols | end.symbols
     known = {s.name: s for s in protocol.symbols}
     if not names <= known.keys():

@@ -12,10 +12,8 @@ from tilewright.protocol.model import Protocol
 
 
 def reordering(before: Protocol, after: Protocol, policy: Policy = Policy.STRICT) -> Certificate | None:
-    """The certificate of ``after``, which also says that it equals ``before`` up to swaps of independent neighbours.
-
-    None where it is not proved, or not equal.
-    """
+    """The certificate of ``after``, extended by its equality with ``before`` up to swaps of independent neighbours.
+    None where it is not proved, or not equal."""
     if replace(before, roles=()) != replace(after, roles=()) or len(before.roles) != len(after.roles):
         return None
     if not all(equivalent(before, x, y) for x, y in zip(before.roles, after.roles, strict=True)):

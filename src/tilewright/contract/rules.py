@@ -9,18 +9,16 @@ from tilewright.diag.catalogue import CATALOGUE
 
 
 class Policy(Enum):
-    """How letter-true the proxy rules are read.
-
-    STRICT: a generic read needs a proxy fence before an asynchronous write of the same bytes; a generic write that an
-    asynchronous op reads is fenced by the writer. LENIENT: the first is a warning, and the reader's side may fence.
-    """
+    """How strictly the proxy rules are applied. STRICT: a generic read needs a proxy fence before an asynchronous write
+    of the same bytes; a generic write that an asynchronous op reads is fenced by the writer. LENIENT: the first is a
+    warning, and the reader may fence."""
 
     STRICT = "strict"
     LENIENT = "lenient"
 
 
 class Rule(Enum):
-    """One obligation each: the code of a breach, and a few words. The catalogue has the rest under the code."""
+    """One rule: the code of its violation, and a short name. The catalogue has the rest under the code."""
 
     COUNT = "MBR010", "arrival counts"
     BYTES = "MBR011", "transaction bytes"
@@ -59,18 +57,18 @@ class Rule(Enum):
 
     @property
     def text(self) -> str:
-        """What the rule says."""
+        """The rule's statement."""
         why = CATALOGUE[self.code].why
         return why[0].lower() + why[1:].removesuffix(".")
 
     @property
     def source(self) -> str:
-        """Where it comes from."""
+        """The rule's source."""
         return CATALOGUE[self.code].source
 
     @property
     def help(self) -> str:
-        """How to mend a breach of it."""
+        """How to repair a violation."""
         return CATALOGUE[self.code].help
 
     def diagnostic(
@@ -83,7 +81,7 @@ class Rule(Enum):
         notes: tuple[str, ...] = (),
         severity: Severity = Severity.ERROR,
     ) -> Diagnostic:
-        """A breach of it, with what the catalogue says."""
+        """The diagnostic of a violation, with the catalogue's text."""
         return Diagnostic(
             self.code,
             where=where,
@@ -137,4 +135,4 @@ ASSUMPTIONS: tuple[tuple[str, str], ...] = (
         "Programming Guide, forward progress)",
     ),
 )
-"""What is taken for granted of the hardware and of the protocol, by name."""
+"""Assumptions about the hardware and the protocol, by name."""

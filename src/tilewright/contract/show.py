@@ -38,14 +38,14 @@ def timeline_of(protocol: Protocol, breach: Breach, finding: Finding, sizes: tup
 
 
 def missing_order(breach: Breach) -> str:
-    """Which op should come before which, where the breach is a pair of ops without an order."""
+    """The two ops that should be ordered, if the violation is about a pair of ops."""
     if breach.step is None or breach.other is None:
         return ""
     return f"{_op(breach.other[1])} comes before {_op(breach.step)}"
 
 
 def diagnostic_of(breach: Breach, protocol: Protocol, finding: Finding, timeline: Timeline) -> Diagnostic:
-    """The error: both lines, the rule with its source, the missing order, the schedule, and where help goes."""
+    """The error: both source lines, the rule with its source, the missing order, the schedule, and help."""
     labels = _labels(breach)
     here = None if breach.step is None else breach.step.where
     for thread, step in finding.stands:
@@ -61,7 +61,7 @@ def diagnostic_of(breach: Breach, protocol: Protocol, finding: Finding, timeline
 
 
 def warning_of(breach: Breach) -> Diagnostic:
-    """A breach that the policy lets pass."""
+    """The warning for a violation that the policy permits."""
     return _diagnostic(
         breach, None if breach.step is None else breach.step.where, _labels(breach), [], Severity.WARNING
     )

@@ -83,7 +83,7 @@ def runs(kind: ThreadKind) -> frozenset[By]:
 
 
 def program_of(role: Role, group: ThreadClass) -> tuple[Node, ...]:
-    """The steps that ``group`` executes; counters nobody reads and loops without steps are dropped."""
+    """The steps that ``group`` executes; unused counters and empty loops are dropped."""
     body = _only(role.body, _RUNS[group.kind])
     while True:
         used = frozenset[str]().union(*(e.symbols for e in expressions(body)))

@@ -14,7 +14,7 @@ from tilewright.protocol.model import Step
 
 @dataclass(frozen=True)
 class TimelineRow:
-    """One event: in which column, in words, at which line of the user's; ``tone`` is 'step', 'async' or 'fail'."""
+    """One event: its column, text and source line; ``tone`` is 'step', 'async' or 'fail'."""
 
     time: int
     column: str

@@ -1,4 +1,4 @@
-"""What the checker answers: a verdict with its certificate, its diagnostics and its figures."""
+"""The checker's result: a verdict with its certificate, diagnostics and figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.protocol.model import Protocol, steps
 
 @dataclass(frozen=True)
 class ProvedObligation:
-    """One thing proved, and how."""
+    """One proved obligation, and the method."""
 
     name: str
     rule: str
@@ -27,7 +27,7 @@ class ProvedObligation:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a proof rests on: the exact protocol text, the obligations, the assumptions, the policy's warnings."""
+    """The basis of a proof: the exact protocol text, the obligations, the assumptions, the policy's warnings."""
 
     protocol: Protocol
     policy: Policy

@@ -107,7 +107,7 @@ def settings(environment: Mapping[str, str] | None = None) -> tuple[Given, ...]:
 
 
 def settings_file(environment: Mapping[str, str] | None = None) -> Path:
-    """Where the file of settings would be."""
+    """The path of the settings file."""
     env = os.environ if environment is None else environment
     return _folder(os.path.join(env.get("XDG_CONFIG_HOME") or "~/.config", _FILE))
 

@@ -1,4 +1,5 @@
-"""Packages that are not installed. The base is the runtime alone; what needs more names the extra that brings it."""
+"""Packages that are not installed. The base package is the runtime alone; the error names the extra that brings a
+missing package."""
 
 from __future__ import annotations
 

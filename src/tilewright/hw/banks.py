@@ -25,11 +25,11 @@ from enum import Enum
 BANKS = 32
 BANK_BYTES = 4
 LINE_BYTES = BANKS * BANK_BYTES
-"""What NVIDIA's banks deliver in one cycle."""
+"""Bytes that NVIDIA's banks deliver in one cycle."""
 
 
 class LaneGroupEvidence(Enum):
-    """How the lane groups of a row are known."""
+    """The evidence for the lane groups of a row."""
 
     DOCUMENTED = "documented"
     MEASURED = "measured"

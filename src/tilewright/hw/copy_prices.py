@@ -17,7 +17,7 @@ from tilewright.hw.target import Target
 
 
 class CopyMethod(Enum):
-    """How a tile's bytes reach shared memory."""
+    """A method of copying a tile to shared memory."""
 
     TENSOR_COPY = "tensor copy"
     CP_ASYNC = "cp.async"
@@ -28,7 +28,7 @@ SHARED_BYTES_PER_CYCLE = 128.0
 """Shared-memory bandwidth of an SM: 32 banks of 4 bytes (CUDA Programming Guide, shared memory)."""
 
 LINE_BYTES = 128
-"""What the copy unit fetches at a time, at most."""
+"""The largest unit that the copy unit fetches."""
 LINE_CYCLES = 1.0
 """A request of one line or part of one, beside its bytes in shared memory: whole lines arrive at 64 bytes a cycle, rows
 of 64, 32 and 16 bytes at 39, 26 and 15 (measured)."""
@@ -60,7 +60,7 @@ CACHE_BYTES = 50_000_000
 """L2 cache (H100 and H200 data sheets): a staged copy that fits is read from it; the beginning of a larger one has left
 it by the time it is read."""
 LAUNCH_SECONDS = 3.4e-6
-"""One more kernel in the same stream (measured)."""
+"""The time of one more kernel in the same stream (measured)."""
 
 
 def lines_of_row(row_bytes: int, align_bytes: int) -> float:

@@ -114,4 +114,4 @@ WMMA_ACCUMULATOR: dict[int, FragmentAtom] = {
         "AMD gfx1250 WMMA f32 D matrix, wave32",
     ),
 }
-"""By WMMA generation (1: gfx11, 2: gfx12, 3: gfx1250)."""
+"""Accumulators by WMMA generation (1: gfx11, 2: gfx12, 3: gfx1250)."""

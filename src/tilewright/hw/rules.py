@@ -17,14 +17,14 @@ from tilewright.diag.catalogue import CATALOGUE
 
 
 class Evidence(Enum):
-    """How a rule is known."""
+    """The evidence for a rule."""
 
     DOCUMENTED = "documented"
     OBSERVED = "observed"
 
 
 class Consequence(Enum):
-    """What happens to a use that breaks the rule."""
+    """The consequence of breaking a rule."""
 
     DRIVER_REJECTS = "driver rejects"
     ASSEMBLER_REJECTS = "assembler rejects"
@@ -35,10 +35,10 @@ class Consequence(Enum):
     RACE = "race"
     HANG = "hang"
     UNSETTLED = "unsettled"
-    """Accepted by the driver; no document or execution says what the hardware does."""
+    """Accepted by the driver; neither documents nor executions settle the hardware's behaviour."""
     SLOW = "slow"
     ADVISORY = "advisory"
-    """Documents disagree; uses that break it are seen to work."""
+    """Documents disagree; uses that break it work in practice."""
 
 
 REFUSES = frozenset(
@@ -55,7 +55,7 @@ REFUSES = frozenset(
 
 
 class Per(Enum):
-    """What one instance of a predicate speaks about."""
+    """The scope of one instance of a predicate."""
 
     REQUEST = "request"
     DIMENSION = "dimension"
@@ -112,7 +112,7 @@ class HardwareRule:
 
     @property
     def why(self) -> str:
-        """What the rule protects."""
+        """The reason for the rule."""
         return CATALOGUE[self.id].why
 
     @cached_property

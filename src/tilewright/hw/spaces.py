@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Space(Enum):
-    """Where bytes live (PTX ISA, state spaces; TMEM: tcgen05)."""
+    """State spaces (PTX ISA; TMEM: tcgen05)."""
 
     REGISTER = "register"
     SHARED = "shared"

@@ -68,7 +68,7 @@ class OobFill(IntEnum):
 
 
 class Direction(IntEnum):
-    """Which way the copy goes."""
+    """The direction of the copy."""
 
     LOAD = 0
     STORE = 1

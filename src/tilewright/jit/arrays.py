@@ -89,7 +89,7 @@ _NARROW = {
 
 
 def only_arrays(tensors: Mapping[str, object]) -> dict[str, Array]:
-    """Arguments that ``describe`` has accepted, as arrays of the strides that it says."""
+    """Arguments that ``describe`` has accepted, as arrays with the strides that it reports."""
     return {name: _with_strides(value) for name, value in tensors.items() if is_array(value)}
 
 

@@ -80,7 +80,7 @@ _WHEN_COMPILED = ("target", "dtypes", "static", "schedule", "facts", "debug")
 
 
 _OF_SCHEDULE = {"num_warps": "warps=8", "num_stages": "stages=4", "warps": "warps=8", "stages": "stages=4"}
-"""What other languages take at a launch."""
+"""Launch arguments of other languages that belong to the schedule here."""
 
 
 def _help(function: KernelFunction, name: str, known: Iterable[str]) -> str:

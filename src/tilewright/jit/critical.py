@@ -35,7 +35,7 @@ class RepeatedLinks:
 
 
 def critical_cycles(protocol: Protocol) -> tuple[CriticalCycle, ...] | str:
-    """Those of all innermost loops, each once; or why the protocol has none."""
+    """The critical cycles of all innermost loops, each once; or why the protocol has none."""
     graph = graph_of(protocol)
     if isinstance(graph, str):
         return graph
@@ -93,4 +93,4 @@ def _around(
 
 
 _STEP = 1e-3
-"""Cycles that tell two events apart."""
+"""The difference in cycles that separates two events."""

@@ -63,7 +63,7 @@ def _public(*names: Iterable[str]) -> frozenset[str]:
 
 
 def fingerprint(fn: Callable[..., object], keywords: Mapping[str, object] | None = None) -> str | None:
-    """Text that changes whenever a trace of ``fn`` with these keywords could; None if it can't be told."""
+    """Text that changes whenever a trace of ``fn`` with these keywords could; None if that cannot be determined."""
     reader = _Fingerprinter()
     try:
         told = reader.function(fn) and reader.values(keywords or {})
@@ -82,7 +82,8 @@ def _nothing() -> None:
 
 
 class _Fingerprinter:
-    """Collects the text; each method says whether all was told. A function is told once, then named by its number."""
+    """Collects the text; each method returns whether it is complete. A function is included once, then referred to by
+    its number."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -166,7 +167,7 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
 
 @cache
 def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """What it looks up among globals and builtins, and its other names: attributes."""
+    """The names that a code object looks up among globals and builtins, and its other names: attributes."""
     named = [i for part in _codes(code) for i in dis.get_instructions(part) if i.opcode in dis.hasname]
     looked_up = ("LOAD_GLOBAL", "LOAD_NAME")
     globals_ = frozenset(i.argval for i in named if i.opname in looked_up)

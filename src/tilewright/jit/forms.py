@@ -42,7 +42,7 @@ class CallForm:
         return frozenset(name for name, i in self.launched if i in missing) if missing else _NONE
 
     def pick(self, absent: frozenset[str]) -> Pick:
-        """What takes the launched values from all."""
+        """Selects the launched values from all arguments."""
         positions = tuple(i for name, i in self.launched if name not in absent)
         if len(positions) > 1:
             return itemgetter(*positions)

@@ -1,7 +1,5 @@
-"""Takes one kernel the whole way and keeps what each step left behind, as data for a report.
-
-Traced, scheduled and proved for given arguments, compiled, simulated on NumPy data, launched where a GPU is.
-"""
+"""Runs one kernel through all steps and keeps each step's result, for a report. It is traced, scheduled and proved for
+given arguments, compiled, simulated on NumPy data, and launched if there is a GPU."""
 
 from __future__ import annotations
 
@@ -117,7 +115,7 @@ class NotLaunched:
 
 @dataclass(frozen=True)
 class PassTime:
-    """One step of the way, as this process took it for the first time."""
+    """The time of one step, when this process first ran it."""
 
     name: str
     seconds: float
@@ -151,10 +149,8 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything one kernel left on its way.
-
-    The artifact has only the variant that serves the case's extents, under ``predicate``; ``notes`` is its plan.
-    """
+    """The results of all steps for one kernel. The artifact has only the variant that serves the case's extents, under
+    ``predicate``; ``notes`` is its plan."""
 
     name: str
     place: str
@@ -196,7 +192,7 @@ Watch = Callable[[str], None]
 
 
 def inspect_case(case: Case, announce: Watch) -> Inspection:
-    """Takes the way of one kernel; the case's arrays stay as they are. ``TilewrightError`` where it is refused."""
+    """Runs all steps for one kernel; the case's arrays are not changed. ``TilewrightError`` where it is refused."""
     described = {name: arrays.describe(name, value) for name, value in case.tensors.items()}
     seen = {n: Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
     scalars = bind(case.kernel, (), {**case.tensors, **case.keywords}).scalars
@@ -245,7 +241,7 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
 
 
 def _carried_out(image: KernelImage, variant: Variant) -> tuple[Implementation, ...]:
-    """What the comparison of the PTX with the Transport IR pairs; nothing where it is undecided."""
+    """The pairs of PTX and Transport IR that validation matched; empty where it is undecided."""
     launch = next(s for s in variant.steps if isinstance(s, Launch) and s.kernel == image.symbol)
     kernel, lines = transport_kernel(image.transport_ir), image.ptx.splitlines()
     pairs = carried_out(kernel, image.ptx, launch.args, launch.grid[0])
@@ -253,7 +249,7 @@ def _carried_out(image: KernelImage, variant: Variant) -> tuple[Implementation, 
 
 
 def _in_a_line(op: Operation) -> str:
-    """An op without its types, and without what says where it comes from."""
+    """An op without types and locations."""
     text = str(op).splitlines()[0].partition("} : ")[0]
     return re.sub(r', (?:loc|note) = "[^"]*"', "", text).replace('"transport.', '"')
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @cache
 def _unpinned() -> Schedule:
-    """What nobody gave a schedule."""
+    """The schedule of kernels without one."""
     return Schedule(dependent=Configuration.from_environment().dependent or None)
 
 
@@ -346,7 +346,7 @@ class Kernel:
         return tuning
 
     def _serving(self, request: Request, symbols: Mapping[str, int]) -> Artifact:
-        """What one schedule launches for these extents."""
+        """The program that one schedule launches for these extents."""
         program, variant = self._variant_for(request, symbols)
         validate = bool(Configuration.from_environment().validation)
         return self._built(replace(program, variants=(variant,)), validate)
@@ -421,7 +421,7 @@ class Kernel:
         self._of_class[request].launch(values, stream, allocator)
 
     def _request_of(self, described: Mapping[str, TensorDescription], keywords: Mapping[str, Hashable]) -> Request:
-        """What a call with these tensors asks for; RUN003 for a tensor with other axes than its parameter."""
+        """The request of a call with these tensors; RUN003 for a tensor with other axes than its parameter."""
         for param in self.function.tensors:  # facts of an axis that there is not would be planned for
             shape, declared = described[param.name].shape, ", ".join(map(str, param.dims))
             if len(shape) != len(param.dims):
@@ -597,7 +597,7 @@ class Kernel:
         return found
 
     def _key(self, request: Request, code: str) -> str:
-        """Of the store: what is compiled, for what, by which compiler."""
+        """The key in the store: kernel, request and compiler."""
         told = {name: fingerprint_of(value) for name, value in request.signature.keywords}
         function, signature = self.function, replace(request.signature, keywords=tuple(told.items()))
         what = (
@@ -641,5 +641,5 @@ def _as_planned(extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def _any_on_host(values: Iterable[object]) -> bool:
-    """One of these is an array that runs in the simulator."""
+    """Whether one of these is an array that runs in the simulator."""
     return any(rooms.is_array(value) or pytorch.is_on_cpu(value) for value in values)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright.base.cached import cached_property
 from tilewright.base.dtypes import STORED, DType, dtype_named
-from tilewright.base.expr import solved_for
+from tilewright.base.expr import solve
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.fns import AtomicFn
@@ -45,7 +45,7 @@ class ParameterUses:
 
 @cache
 def uses_of(fn: Callable[..., object]) -> ParameterUses | None:
-    """What the body of ``fn`` does with its parameters; None without its source."""
+    """How the body of ``fn`` uses its parameters; None without its source."""
     return _uses(fn, frozenset())
 
 
@@ -149,7 +149,7 @@ class _BodyReader(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """``bias is not None`` asks for no element."""
+        """``bias is not None`` reads no element."""
         for part in (node.left, *node.comparators):
             if not isinstance(part, ast.Name):
                 self.visit(part)
@@ -225,17 +225,14 @@ def _bound_names(body: ast.FunctionDef) -> Iterator[str]:
 
 def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str, Any]:
     """The extent of each symbol, by the first tensors in ``given`` that have it."""
-    pairs = [
+    extents: dict[str, Any] = {}
+    pairs = (
         (extent_of(dim), extent)
         for param in params
         if (tensor := given.get(param.name)) is not None and len(tensor.shape) == len(param.dims)
         for dim, extent in zip(param.dims, tensor.shape, strict=True)
-        if isinstance(dim, str)
-    ]
-    extents: dict[str, Any] = {}
-    while found := [s for dim, n in pairs if not dim.symbols <= extents.keys() and (s := solved_for(dim, n, extents))]:
-        for symbol, extent in found:
-            extents.setdefault(symbol, extent)
+    )
+    solve(pairs, extents)
     return extents
 
 
@@ -299,7 +296,7 @@ def _why_no_result(function: KernelFunction, param: TensorParam, uses: Parameter
 
 
 def _of_other_ranks(function: KernelFunction, given: Mapping[str, Any]) -> Iterator[str]:
-    """The tensors that have more or fewer dimensions than are declared, which say nothing of extents."""
+    """The tensors with more or fewer dimensions than declared, which determine no extents."""
     for param in function.tensors:
         tensor = given.get(param.name)
         if tensor is not None and len(tensor.shape) != len(param.dims):
@@ -307,7 +304,7 @@ def _of_other_ranks(function: KernelFunction, given: Mapping[str, Any]) -> Itera
 
 
 def _extent(dim: str | int, extents: Mapping[str, Any]) -> Any:
-    """A dimension of a result; None where no tensor of the call says what it is."""
+    """A dimension of a result; None where no tensor of the call determines it."""
     wanted = extent_of(dim)
     return wanted.evaluate(extents) if wanted.symbols <= extents.keys() else None
 

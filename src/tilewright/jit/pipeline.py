@@ -1,4 +1,4 @@
-"""What a kernel with roles looks like from outside: a timed run of its protocol, and who has which shared bytes."""
+"""A view of a kernel with roles for reports: a timed run of its protocol, and the layout of its shared memory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pipeline_of(kernel: t.Kernel) -> PipelineTimeline | None:
 
 
 def _blocks(kernel: t.Kernel) -> Iterator[SharedBlock]:
-    """Where copies land, stage by stage; other buffers and barriers whole."""
+    """The destinations of copies, stage by stage; other buffers and barriers whole."""
     landed: set[str] = set()
     for op in kernel.walk():
         if isinstance(op, a.TmaLoad) and isinstance(op.shared.owner, t.Shared) and op.shared.owner.offset is not None:

@@ -69,8 +69,8 @@ def copied(tensor: Any) -> Any:
 
 
 def opened(function: KernelFunction, given: dict[str, object]) -> tuple[frozenset[str], dict[str, object]]:
-    """Which of a call's arguments are handles, and the arguments with what these hold; JIT001 for a handle in the place
-    of another parameter than a ``tw.Unique``."""
+    """The arguments with handles replaced by their tensors, and which of them were handles; JIT001 for a handle passed
+    for a parameter that is not ``tw.Unique``."""
     names = frozenset(name for name, value in given.items() if isinstance(value, PlannedIndices))
     unique = {t.name for t in function.tensors if t.promise is Promise.UNIQUE}
     for name in sorted(names - unique):

@@ -36,7 +36,7 @@ def current_stream(tensor: Any) -> int:
 
 
 def raw_stream(device: int) -> int:
-    """The same of a device's number."""
+    """The same for a device number."""
     torch: Any = sys.modules["torch"]
     try:
         raw = torch._C._cuda_getCurrentRawStream
@@ -88,7 +88,7 @@ def require_seen(values: Iterable[Any]) -> None:
 
 
 def _watcher(torch: Any, tensors: list[Any]) -> str:
-    """What would miss a call on these; nothing if nothing would."""
+    """The active PyTorch mode or hook that would not see a call on these tensors; empty if none."""
     modes, forward = torch._C._TorchDispatchModeKey, torch.autograd.forward_ad
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "a transform of torch.func"

@@ -1,4 +1,4 @@
-"""Schedules timed beside one another on the caller's tensors."""
+"""Times several schedules on the caller's tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLUSH_BYTES = 1 << 28
 """Written before each launch: more than an L2 cache holds, so that none finds what the one before left there, and long
 enough that the launch is queued before it begins."""
 _SPREAD = 0.01
-"""By how much another schedule must be quicker than the chosen one: medians differ as much from run to run."""
+"""How much faster another schedule must be than the chosen one: medians vary as much from run to run."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,14 @@ class TimedSchedule:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What ``Kernel.tune`` timed, quickest first, then what was refused."""
+    """The schedules timed by ``Kernel.tune``, quickest first, and those refused."""
 
     rows: tuple[TimedSchedule, ...]
 
     @property
     def schedule(self) -> Schedule:
-        """What calls with such tensors take from now on; ``compile(schedule=...)`` pins it ahead of time."""
+        """The schedule that calls with such tensors use from now on; ``compile(schedule=...)`` pins it ahead of
+        time."""
         return self.rows[0].schedule
 
     def __str__(self) -> str:

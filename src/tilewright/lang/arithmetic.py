@@ -27,9 +27,9 @@ Operand: TypeAlias = Node | Number | Expr
 _LOGIC = frozenset((BinaryFn.AND, BinaryFn.OR, BinaryFn.XOR))
 _SHIFTS = frozenset((BinaryFn.SHL, BinaryFn.SHR))
 _OF_FLOATS = frozenset((BinaryFn.DIV, BinaryFn.ATAN2, BinaryFn.HYPOT))
-"""Of integers and bools they are those of f32."""
+"""Functions of floats; of integers and bools they give f32."""
 _OF_ALL_BITS = _SHIFTS | {BinaryFn.MIN, BinaryFn.MAX, BinaryFn.FLOORDIV, BinaryFn.MOD}
-"""Whose results are not the same modulo 2^n where operands are."""
+"""Functions whose results modulo 2^n depend on more than their operands modulo 2^n."""
 _OF_NOTHING = {ReduceFn.MAX: BinaryFn.MAX, ReduceFn.MIN: BinaryFn.MIN}
 
 
@@ -400,7 +400,7 @@ def truth(rec: Recorder, fn: ReduceFn, x: Node, axes: Sequence[int], keepdims: b
 
 
 def argmin(rec: Recorder, x: Node, axis: int, keepdims: bool) -> Node:
-    """Where the least element is: where that is greatest which turns the order round, -x of floats, ~x of integers."""
+    """The index of the least element: argmax of the value in reverse order, -x of floats, ~x of integers."""
     if x.dtype.is_bool or (x.dtype.is_float and x.dtype.bits == 8):
         x = cast(rec, x, f32 if x.dtype.is_float else i32)
     turned = unary(rec, UnaryFn.NEG if x.dtype.is_float else UnaryFn.NOT, x)

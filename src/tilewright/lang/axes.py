@@ -31,7 +31,7 @@ class Span:
         return self.end - self.origin
 
     def __str__(self) -> str:
-        """For people: ``16 of M from p0*16``, where ``p0`` is a program index and ``k0`` a stream's counter."""
+        """For messages: ``16 of M from p0*16``, where ``p0`` is a program index and ``k0`` a stream's counter."""
         place = "" if self.origin == Const(0) else f" from {self.origin}"
         return f"{self.size} of {self.stop}{place}".replace(own(""), "")
 
@@ -52,11 +52,11 @@ UNIT = Unit()
 
 Axis: TypeAlias = Span | Unit
 Coord: TypeAlias = Span | Expr
-"""How a tensor's dimension is accessed: a span keeps the axis, a scalar coordinate drops it."""
+"""A coordinate along a tensor's dimension: a span keeps the axis, a scalar drops it."""
 
 
 def axis_symbol(axis: int) -> str:
-    """What stands for the coordinate along axis ``axis`` of the moved tile, in coordinates of gathers and scatters."""
+    """The symbol of the coordinate along axis ``axis`` of the moved tile, in coordinates of gathers and scatters."""
     return own(f"axis{axis}")
 
 

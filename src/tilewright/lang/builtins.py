@@ -157,7 +157,7 @@ def clipped(x: Tile | Fragment, extent: Int) -> Int:
 
 
 def _bound(rec: Recorder, value: object, what: str, extent: Expr) -> Expr:
-    """Where an axis begins or ends; what was loaded is clipped to ``0 .. extent``."""
+    """The begin or end of an axis; loaded integers are clipped to ``0 .. extent``."""
     if value is None:
         return Const(0)
     if not isinstance(value, Tile | Fragment):
@@ -312,8 +312,8 @@ def reduce_add(tensor: Tensor, index: object, value: object) -> None:
 
 
 def reduce_max(tensor: Tensor, index: object, value: object) -> None:
-    """Raise ``tensor[index]`` to ``value`` where that is greater; programs may meet, and the bits are the same in any
-    order. Of i32, i64, u32 and f32: NaN where an element is NaN, and 0.0 is greater than -0.0."""
+    """Atomically raises ``tensor[index]`` to ``value`` where that is greater; the result does not depend on the order
+    of programs. For i32, i64, u32 and f32: NaN where an element is NaN, and 0.0 is greater than -0.0."""
     _reduce_into(AtomicFn.MAX, tensor, index, value)
 
 

@@ -24,7 +24,7 @@ def where(condition: object, a: object, b: object) -> Tile:
 
 
 def present(x: Tile | Fragment) -> Tile:
-    """Which elements there are, a bool each: those whose computed or loaded coordinates lie inside their tensor."""
+    """A bool per element: whether its computed or loaded coordinates lie inside their tensor."""
     rec, (operand,) = operands_of(x)
     return Tile(rec, rec.present(arithmetic.lift(rec, operand)))
 

@@ -89,12 +89,12 @@ class AtomicFn(StrEnum):
 
     @property
     def nan_bits(self) -> int:
-        """What ``min`` and ``max`` of f32 make of every NaN."""
+        """The NaN that ``min`` and ``max`` of f32 return for any NaN."""
         return 0x7FFFFFFF if self is AtomicFn.MAX else 0xFFFFFFFF
 
 
 def identity(fn: BinaryFn | ReduceFn | AtomicFn | str, dtype: DType) -> float | int | bool:
-    """What a sum, product, extremum, conjunction or disjunction of ``dtype`` begins with: it changes none of them."""
+    """The identity element of a reduction of ``dtype``: combining with it changes nothing."""
     if fn in ("and", "or"):
         every = True if dtype.is_bool else -1 if dtype.signed else dtype.integers[1]
         return every if fn == "and" else type(every)(0)
@@ -110,11 +110,9 @@ def identity(fn: BinaryFn | ReduceFn | AtomicFn | str, dtype: DType) -> float | 
 
 
 class OutOfRange(StrEnum):
-    """What a loaded coordinate does that leads outside of its tensor.
-
-    ``skip``: the element is absent, or not written. ``trap``: a debug build, and the simulator, end the launch and
-    name index, tensor and line; other builds skip. -1 stands for nowhere in both.
-    """
+    """The effect of a loaded coordinate outside of its tensor. ``skip``: the element is absent, or not written.
+    ``trap``: a debug build, and the simulator, end the launch and report index, tensor and line; other builds skip. -1
+    is always skipped."""
 
     SKIP = "skip"
     TRAP = "trap"

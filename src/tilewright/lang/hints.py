@@ -1,4 +1,4 @@
-"""What to write for names of Triton, NumPy and PyTorch that the language has not, or has by another name."""
+"""Replacements for names of Triton, NumPy and PyTorch that the language lacks or names differently."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Operators(Traced):
 
     @abstractmethod
     def _operand(self) -> Operand:
-        """What is recorded when the value is used now."""
+        """The recorded value of an operand."""
 
     @abstractmethod
     def _tile(self, node: Node) -> Any:
@@ -41,7 +41,7 @@ class Operators(Traced):
         return NotImplemented if operands is None else self._tile(power(self._recorder, *operands))
 
     def _with(self, other: object, name: str, *, swapped: bool) -> tuple[Operand, Operand] | None:
-        """The operands of an operator in their order; None where ``other`` is to be asked."""
+        """The operands of an operator in order; None where Python should try ``other``'s operator."""
         right = operand_of(other)
         if right is None and swapped:  # nobody else is left to ask
             refuse(
@@ -180,7 +180,7 @@ class Operators(Traced):
 
 
 def operand_of(value: object) -> Operand | None:
-    """What is recorded for a user's value; None if it is nothing that can be computed with."""
+    """The recorded value of a user's operand; None if it is not a number or value."""
     if isinstance(value, Operators):
         return value._operand()  # pyright: ignore[reportPrivateUsage] - proxies of one file
     return number_of(value)

@@ -1,4 +1,4 @@
-"""A decorated function: what its annotations say about each parameter."""
+"""A decorated function and its parameters, read from annotations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ auto: Any = Auto()
 
 
 class ChosenExtent(int):
-    """What the body of a kernel finds as a keyword that is left to the schedule: its choice, or one to trace with."""
+    """The value of a ``tw.auto`` keyword in a kernel's body: the schedule's choice, or a probe."""
 
     __slots__ = ()
 
@@ -98,7 +98,7 @@ class KernelFunction:
     where: Location
     on_out_of_range: OutOfRange = OutOfRange.SKIP
     sentinel: int = -1
-    """The loaded index that stands for nowhere, and never traps."""
+    """The loaded index that is always skipped and never traps."""
 
     @property
     def tensors(self) -> tuple[TensorParam, ...]:
@@ -281,7 +281,7 @@ def _is_tensor(annotation: object) -> TypeGuard[type[Tensor]]:
 
 
 def _annotated(name: str, annotation: object) -> str:
-    """What to write for a parameter that says nothing."""
+    """The suggested annotation of a parameter without one."""
     if _is_tensor(annotation):
         return f'name its dimensions: {name}: tw.{annotation.__name__}["M", "N"]'
     if name in ("self", "cls") and annotation is inspect.Parameter.empty:
@@ -433,7 +433,7 @@ def _check_ascii(name: str, what: str, where: Location) -> None:
 def read_kernel(
     fn: Callable[..., None], numerics: str, on_out_of_range: str, sentinel: int, scope: FrameType | None
 ) -> KernelFunction:
-    """The kernel a function is; refuses parameters that say nothing."""
+    """The kernel of a function; refuses parameters without annotation or default."""
     if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
         refuse(
             "LNG001",

@@ -19,7 +19,8 @@ from tilewright.lang.values import Tile
 _ROUNDS = 10
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _WEYL = 0x9E3779B9, 0xBB67AE85
-"""What is added to the key after each round: the golden ratio and the square root of 3 less 1, of 2^32."""
+"""The increments of the key after each round (Weyl sequence): the golden ratio and the square root of 3 less 1, of
+2^32."""
 _WORD = 0xFFFFFFFF
 _STEP = 2.0**-24
 

@@ -1,4 +1,5 @@
-"""What a kernel's body talks to: one method an operation. ``tile`` implements it by building IR."""
+"""The interface to which a kernel's body records operations: one method per operation. ``tile`` implements it by
+building IR."""
 
 from __future__ import annotations
 
@@ -63,12 +64,13 @@ Combine: TypeAlias = Callable[[Sequence[Node], Sequence[Node]], Sequence[Node]]
 
 
 class Recorder(Protocol):
-    """Takes operations in the user's order. Operands are already of the dtypes and axes each operation asks for."""
+    """Records operations in the user's order. Operands already have the dtypes and axes that each operation
+    requires."""
 
     def load(self, array: Array, coords: Sequence[Coord]) -> Node: ...
     def store(self, array: Array, coords: Sequence[Coord], value: Node) -> None: ...
     def reduce_into(self, fn: AtomicFn, array: Array, coords: Sequence[Coord], value: Node) -> None:
-        """Combine the tensor's elements with the value's; programs may meet."""
+        """Atomically combines the tensor's elements with the value's."""
         ...
 
     def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
@@ -116,7 +118,7 @@ class Recorder(Protocol):
         ...
 
     def present(self, x: Node) -> Node:
-        """Which elements of ``x`` there are, a bool each."""
+        """A bool per element of ``x``: whether it exists."""
         ...
 
     def present_where(self, x: Node, found: Node) -> Node:
@@ -206,7 +208,7 @@ class Recorder(Protocol):
         ...
 
     def require(self, predicate: Expr) -> bool:
-        """Ask a predicate over extents and scalars of each launch; False if none can meet it."""
+        """Requires a predicate over extents and scalars of each launch; False if none can satisfy it."""
         ...
 
     def use(self, value: Expr) -> None:

@@ -55,7 +55,7 @@ def reshape(rec: Recorder, x: Node, shape: Sequence[int | Span]) -> Node:
 
 
 def _extents(x: Node, shape: Sequence[int | Span]) -> list[int]:
-    """The extents that are asked for, that of -1 worked out (LNG043)."""
+    """The requested extents, with -1 replaced (LNG043)."""
     total = prod(axis.size for axis in x.axes)
     sizes = [s.size if isinstance(s, Span) else s for s in shape]
     open_ = [d for d, n in enumerate(sizes) if n == -1]
@@ -70,7 +70,8 @@ def _extents(x: Node, shape: Sequence[int | Span]) -> list[int]:
 
 
 def _check_inner(x: Node, after: Sequence[int], *inner: Sequence[int]) -> None:
-    """Refuse (LNG043) axes along which threads and registers can't be told apart: their bits are of powers of 2."""
+    """Refuses (LNG043) axes that cannot be divided between threads and registers, because their extents are not powers
+    of 2."""
     for extent in (n for sizes in inner for n in sizes):
         if extent & (extent - 1):
             _refuse(x, after, f"powers of 2 behind the first of the axes that are split or merged, not {extent}")

@@ -55,7 +55,7 @@ def running(
 
 
 def position_of(axis: int | None, axes: tuple[Axis, ...]) -> int:
-    """The one axis that a scan goes along, counted from 0; None names the only one."""
+    """The axis of a scan, counted from 0; None: the only one."""
     if axis is None and len(axes) == 1:
         return 0
     if not isinstance(axis, int) or not -len(axes) <= axis < len(axes):
@@ -75,7 +75,7 @@ def without(axes: tuple[Axis, ...], axis: int) -> tuple[Axis, ...]:
 
 # -- carried states ---------------------------------------------------------------------------------------------------
 def state_of(rec: Recorder, carriers: Sequence[Carrier], dtypes: Sequence[DType], axes: tuple[Axis, ...]) -> list[Node]:
-    """What fragments hold, as a state of these dtypes before the first element; refuses fragments of other dtypes."""
+    """The contents of fragments as the state before the first element; refuses fragments of other dtypes."""
     for carrier, dtype in zip(carriers, dtypes, strict=False):
         held = carrier.cell.dtype
         if held != dtype and not (held.is_int and dtype.is_int):

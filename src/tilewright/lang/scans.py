@@ -107,7 +107,7 @@ def _parts(value: object) -> tuple[object, ...]:
 
 
 def tile_of(x: object) -> Tile:
-    """What is scanned or sorted, as a tile."""
+    """The operand of a scan or sort, as a tile."""
     rec, (node,) = _states((x,))
     return Tile(rec, node)
 
@@ -133,7 +133,7 @@ def _before(rec: Recorder, init: Sequence[object], nodes: Sequence[Node], kept: 
 
 
 def _combined(rec: Recorder, found: object, nodes: Sequence[Node], *, several: bool) -> list[Node]:
-    """What a user's function returned, as a state."""
+    """The result of a user's function, as a state."""
     parts = tuple(cast("Sequence[object]", found)) if several and isinstance(found, (tuple, list)) else (found,)
     operands = [o for p in parts if (o := operand_of(p)) is not None]
     required = f"a state of {', '.join(str(n.dtype) for n in nodes)}"

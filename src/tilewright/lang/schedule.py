@@ -93,7 +93,7 @@ class Schedule:
 
     @property
     def of_others(self) -> Schedule:
-        """What holds for the other kernels that a launch of this one takes."""
+        """The pins that apply to the other kernels of a launch of this one."""
         return Schedule(dependent=self.dependent)
 
     def replace(self, **changes: Any) -> Schedule:

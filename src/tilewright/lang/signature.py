@@ -1,4 +1,4 @@
-"""What a kernel is specialised for before it is traced."""
+"""The specialisation of a kernel before it is traced: dtypes, extents and keywords."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Signature:
         )
 
     def with_extents(self, extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...]) -> Signature:
-        """The same with the schedule's choice of tile extents, and of narrower tiles for ``upto`` axes."""
+        """The same with tile extents chosen by the schedule, and narrower tiles for ``upto`` axes."""
         return Signature(self.dtypes, self.static, self.keywords, tuple(sorted(extents.items())), limits)
 
 

@@ -45,7 +45,7 @@ _KEY_BITS = {
 }
 """Bits of a key, which has a sign: of floats that, the exponent as f32 has it and the fraction."""
 _HALF = 1 << 31
-"""By which elements of u32 are lowered to have the order of i32."""
+"""Subtracting it maps the order of u32 to that of i32."""
 _MAGNITUDE = 0x7FFFFFFF
 """All bits of an f32 but its sign."""
 
@@ -112,7 +112,7 @@ def histogram(x: object, bins: int) -> Tile:
 
 
 def _count_of(value: object, name: str, most: int, more: str) -> int:
-    """A compile-time number of elements of a result; LNG042 for others, with ``more`` where too many are asked for."""
+    """A compile-time number of elements of a result; LNG042 for other values, with ``more`` where it is too large."""
     number = number_of(value)
     if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= most:
         return number
@@ -186,7 +186,7 @@ def _bits(rec: Recorder, x: Node) -> Node:
 
 
 def _mirrored(rec: Recorder, bits: Node) -> Node:
-    """Of the bits of a negative float all but the sign are inverted, and back."""
+    """Inverts all but the sign bit of negative floats, and back."""
     sign = arithmetic.binary(rec, BinaryFn.SHR, bits, 31)
     return arithmetic.binary(rec, BinaryFn.XOR, bits, arithmetic.binary(rec, BinaryFn.AND, sign, _MAGNITUDE))
 

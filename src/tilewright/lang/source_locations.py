@@ -33,7 +33,7 @@ def user_frame() -> FrameType:
 
 
 def location(frame: FrameType) -> Location:
-    """The place a frame stands at, with its column."""
+    """The source location of a frame, with its column."""
     return _place(frame.f_code, frame.f_lasti, frame.f_lineno)
 
 
@@ -75,7 +75,8 @@ _JUMPS_OF_JUNCTIONS = ("JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP")
 
 
 def truth_asked_by(frame: FrameType) -> str:
-    """What asks for a truth value at the frame's current instruction: a keyword, or the name of a called builtin."""
+    """The construct that asks for a truth value at the frame's current instruction: a keyword, or the name of a called
+    builtin."""
     instructions = list(dis.get_instructions(frame.f_code))
     at = next((i for i, ins in enumerate(instructions) if ins.offset == frame.f_lasti), None)
     if at is None:

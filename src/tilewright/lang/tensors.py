@@ -22,7 +22,8 @@ from tilewright.lang.views import View
 
 
 class Promise(Enum):
-    """What a kernel relies on of the integers in a tensor; a launch for which it does not hold stores nothing."""
+    """A property of the integers in a tensor that a kernel relies on; a launch for which it does not hold stores
+    nothing."""
 
     UNIQUE = "Unique"
     """Stores at coordinates loaded from the tensor reach each element at most once."""
@@ -31,7 +32,7 @@ class Promise(Enum):
 
 
 class TensorSpec:
-    """What ``Tensor["M", 128]`` is: a symbol or an extent per dimension. ``| None`` makes it ``optional``."""
+    """The value of ``Tensor["M", 128]``: a symbol or an extent per dimension. ``| None`` makes it ``optional``."""
 
     __slots__ = ("dims", "optional", "promise")
 
@@ -138,7 +139,7 @@ class Tensor(Traced):
         return Tile(rec, node)
 
     def _with_new_axes(self, key: tuple[object, ...]) -> Tile:
-        """What is loaded, with an axis where ``key`` has None: ``x[m, None]`` is ``x[m][:, None]``."""
+        """A load with an axis where ``key`` has None: ``x[m, None]`` is ``x[m][:, None]``."""
         items = tuple(item for item in key if item is not None)
         if not all(isinstance(item, Range | slice | Scalar | numbers.Integral) for item in items):
             refuse(
@@ -207,7 +208,7 @@ class Tensor(Traced):
         return rec.reshape(rec.load(view.base, box), axes, whole=True)
 
     def _computed(self, coords: Sequence[_Place]) -> bool:
-        """Whether some coordinate of the view is a tile; that the others lie inside is asked of the launch."""
+        """Whether some coordinate of the view is a tile; for the others the launch is required to keep them inside."""
         assert self._view is not None
         unwrapped = [c.at if isinstance(c, _Kept) else c.span if isinstance(c, _Shared) else c for c in coords]
         self._view.check_split(unwrapped)
@@ -233,7 +234,7 @@ class Tensor(Traced):
             rec.reduce_into(fn, view.base, box, moved)
 
     def _coords(self, key: object) -> list[_Place]:
-        """What stands for each dimension: a range, a whole unit axis, an integer, or a tile of coordinates."""
+        """The coordinate along each dimension: a range, a whole unit axis, an integer, or a tile of coordinates."""
         items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
         dims = self._array.dims
         if len(items) > len(dims) or any(dim.constant is None for dim in dims[len(items) :]):
@@ -280,7 +281,7 @@ class Tensor(Traced):
                 )
 
     def _instead_of(self, item: object) -> str:
-        """What to write for an index that is none."""
+        """The suggested index instead of an invalid one."""
         if isinstance(item, Tensor):
             return f"load it first: {self._array.name}[{item.array.name}[m]]"
         if item is Ellipsis or item is None:
@@ -369,7 +370,7 @@ class Tensor(Traced):
         return [self._spread(p, len(axes)) if isinstance(p, tuple) else p for p in places], tuple(axes)
 
     def _spread(self, place: tuple[Node, list[int]], rank: int) -> Node:
-        """An index tile over ``rank`` axes, its own where ``place`` says."""
+        """An index tile over ``rank`` axes; ``place`` gives its own axes."""
         tile, own = place
         if own != sorted(own):
             tile = self._recorder.transpose(tile, sorted(range(len(own)), key=own.__getitem__))
@@ -446,7 +447,7 @@ class _Shared:
 
 
 _Place: TypeAlias = Coord | _Kept | _Shared | Node
-"""How a dimension is accessed: by a range, at an integer, or at the elements of an integer tile."""
+"""The access along a dimension: by a range, at an integer, or at the elements of an integer tile."""
 
 
 def _box(view: View, coords: Sequence[_Place]) -> list[Coord] | None:
@@ -470,5 +471,5 @@ def _direct(coords: Sequence[_Place]) -> tuple[list[Coord], list[int]]:
 
 
 def _shown(item: object) -> str:
-    """What stands for an index that can't be one."""
+    """An invalid index as text."""
     return f"a tile of {item.dtype}" if isinstance(item, Value) else show_key([item])[1:-1]

@@ -1,4 +1,5 @@
-"""What Python may not do with a value known only when the kernel runs: test, convert, hash or iterate it."""
+"""Operations of Python that a value known only at run time does not support: tests, conversions, hashing and
+iteration."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ _REDUCTIONS = frozenset(("all", "any", "argmax", "argmin", "max", "mean", "min",
 
 
 def _instead(name: str) -> str:
-    """What to write for a function of NumPy or PyTorch."""
+    """The suggested replacement of a function of NumPy or PyTorch."""
     from tilewright.lang import hints  # noqa: PLC0415 - for a mistake only
 
     if name in _OURS or name in _REDUCTIONS:

@@ -26,7 +26,7 @@ from tilewright.lang.traced import Traced
 
 
 class _Recorded(Operators):
-    """What is computed from a value is a tile."""
+    """Computing with a value gives a tile."""
 
     __slots__ = ()
 
@@ -130,7 +130,7 @@ ON_INTEGERS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
     BinaryFn.MIN: minimum,
     BinaryFn.MAX: maximum,
 }
-"""What functions of tiles are of exact integers."""
+"""Functions of tiles that are exact on integers."""
 
 
 def scalar_of(recorder: Recorder, value: Expr) -> Scalar | int:
@@ -189,7 +189,7 @@ class Range(_Recorded):
 
 
 class Value(_Recorded):
-    """What tiles and fragments share: an element type, axes, and what can be computed from them."""
+    """The common base of tiles and fragments: an element type, axes, and operators."""
 
     __slots__ = ()
     __match_args__ = ("dtype", "axes")
@@ -579,7 +579,7 @@ _INSTEAD = {
     "Tile": "of loaded values only the start and end of a stream or an axis may be made: until=lengths[b]",
     "Fragment": "of loaded values only the start and end of a stream or an axis may be made: until=lengths[b]",
 }
-"""What may stand where an integer has to, by the kind of what was given."""
+"""Suggestions where an integer is required, by the kind of the given value."""
 
 
 def check_dtype(dtype: object) -> DType:
@@ -594,7 +594,7 @@ def check_dtype(dtype: object) -> DType:
 
 
 def _shape_of(shape: Sequence[object]) -> list[int | Span]:
-    """The axes that ``reshape`` is asked for, as several arguments or as one tuple."""
+    """The axes given to ``reshape``, as several arguments or as one tuple."""
     given = cast("Sequence[object]", shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
     found: list[int | Span] = []
     for item in given:

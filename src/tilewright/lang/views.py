@@ -43,7 +43,7 @@ def _check_split(base: Array, dimension: int, dims: Sequence[Expr], coords: Sequ
 
 
 class View:
-    """The dimensions of ``array`` as ``dims``; what has the same elements in both is asked of each launch."""
+    """The dimensions of ``array`` viewed as ``dims``; each launch is required to have equal numbers of elements."""
 
     __slots__ = ("array", "base", "groups")
 

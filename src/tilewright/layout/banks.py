@@ -77,7 +77,7 @@ class WaveAccess:
         return self.name or self.access.op
 
     def moved(self, to: Callable[[int], int]) -> WaveAccess:
-        """The same access to a tile whose bytes are permuted by a swizzle or padded."""
+        """The same access to a tile whose bytes are permuted by a swizzle or by padding."""
         return WaveAccess(self.access, tuple(map(to, self.addresses)), self.name)
 
     @property

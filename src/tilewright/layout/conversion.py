@@ -105,7 +105,7 @@ class _WarpConversion:
         return result
 
     def _packed_bits(self) -> int:
-        """How many low register bits are moved unchanged, so that narrow elements share a 32-bit register."""
+        """The number of low register bits that keep their place, so that narrow elements share a 32-bit register."""
         bits = 0
         limit = max(0, (4 // self.element_bytes).bit_length() - 1)
         while bits < min(limit, self.move.registers):

@@ -97,7 +97,7 @@ class CuteLayout:
 
     @property
     def cosize(self) -> Leaf:
-        """One past the largest offset."""
+        """One more than the largest offset."""
         last: Leaf = 1
         for s, d in zip(leaves(self.shape), leaves(self.stride), strict=True):
             last = last + (s - 1) * d

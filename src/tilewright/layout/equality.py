@@ -222,10 +222,8 @@ def cute_of(layout: F2Layout) -> CuteLayout | ComposedLayout:
 
 
 def _strides(layout: F2Layout, columns: tuple[int, ...]) -> CuteLayout | None:
-    """Nested strides with these columns: bits that follow one another become one mode; None if an offset bit is shared.
-
-    A column may have several bits, as a stride may, as long as no two columns meet.
-    """
+    """Nested strides with these columns: consecutive bits become one mode; None if two columns share an offset bit. A
+    column, like a stride, may have several bits as long as no two columns overlap."""
     used = 0
     modes: list[CuteLayout] = []
     start = 0

@@ -39,7 +39,7 @@ def product(value: IntTuple) -> Leaf:
 
 
 def congruent(a: IntTuple, b: IntTuple) -> bool:
-    """The same nesting."""
+    """True if the nesting is the same (CuTe's ``congruent``)."""
     if isinstance(a, tuple):
         if not isinstance(b, tuple) or len(a) != len(b):
             return False
@@ -68,7 +68,7 @@ def prefix_product(shape: IntTuple) -> IntTuple:
 
 
 def text(value: IntTuple) -> str:
-    """As CuTe prints it: ``(8,(2,4))``."""
+    """CuTe's notation: ``(8,(2,4))``."""
     if isinstance(value, tuple):
         return f"({','.join(map(text, value))})"
     return str(value)

@@ -20,7 +20,7 @@ THREAD, REGISTER = sym(own("tid")), sym(own("r"))
 
 
 class PlanKind(Enum):
-    """How elements move, cheapest first."""
+    """The mechanism that moves elements, cheapest first."""
 
     NOTHING = "nothing"
     PERMUTE = "permute registers"
@@ -32,14 +32,14 @@ class PlanKind(Enum):
 
 @dataclass(frozen=True)
 class Pick:
-    """One of ``choices``, number ``index`` (an expression of the thread; 0 when there is one choice)."""
+    """One of ``choices``, selected by ``index`` (an expression of the thread; 0 if there is one choice)."""
 
     choices: tuple[int, ...]
     index: Expr
 
     @property
     def is_constant(self) -> bool:
-        """The same register in every thread."""
+        """True if every thread selects the same register."""
         return len(self.choices) == 1
 
 

@@ -1,7 +1,7 @@
-"""Two register layouts over one tile, brought to atoms of one box.
+"""Brings two register layouts of one tile to atoms of the same box.
 
-Repeats are moved into the atom as far as the box reaches, so that what is left are equal integer steps of the box on
-both sides: whatever is decided on the atoms holds for every step, also where their number is not a power of two.
+Repeats are moved into the atom as far as the box reaches, so that what is left on both sides are equal integer steps of
+the box: what holds for the atoms holds for every step, even if the number of steps is not a power of two.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class RegisterLayout:
 
     @cached_property
     def _coordinates(self) -> dict[tuple[Expr, Expr], tuple[Expr, ...]]:
-        """Coordinates already worked out: passes ask for the same few again and again."""
+        """A cache of coordinate expressions: passes ask for the same few again and again."""
         return {}
 
     def _coordinates_at(self, thread: Expr, register: Expr) -> tuple[Expr, ...]:
@@ -215,7 +215,7 @@ class RegisterLayout:
     # -- replication ----------------------------------------------------------------------------------------------
     @cached_property
     def replication(self) -> Replication:
-        """Which thread bits, register bits and repeats only pick a copy."""
+        """The thread bits, register bits and repeats that only select a copy."""
         free = self.atom.free_variable_masks()
         lane_bits = self.atom.in_axis_bits("lane")
         return Replication(
@@ -270,7 +270,7 @@ class RegisterLayout:
         )
 
     def transpose(self, perm: Sequence[int]) -> RegisterLayout:
-        """The layout of the tile whose dimension ``d`` is this one's ``perm[d]``: the same registers, other names."""
+        """The same registers, with dimensions permuted: dimension ``d`` of the result is this one's ``perm[d]``."""
         if sorted(perm) != list(range(self.rank)):
             fail(
                 "LAY002",
@@ -308,7 +308,7 @@ class RegisterLayout:
         return width * self._contiguous_repeats(dim, width, [c >> shift for c in others])
 
     def _contiguous_repeats(self, dim: int, width: int, others: Iterable[int]) -> int:
-        """How far a run of the whole atom's registers continues through the first repeats."""
+        """How far a run that covers all registers of the atom continues through the first repeats."""
         factor, others = 1, list(others)
         for index, repeat in enumerate(self.repeats):
             if repeat.count == 1:

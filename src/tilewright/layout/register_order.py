@@ -22,7 +22,7 @@ class Arranged:
     order: tuple[int, ...]
 
     def back(self, original: RegisterLayout) -> tuple[int, ...]:
-        """For every register of the original the one of ``layout`` with its element."""
+        """For every register of the original layout, the register of ``layout`` that holds its element."""
         places = {original.coordinate(0, register): i for i, register in enumerate(self.order)}
         return tuple(places[original.coordinate(0, register)] for register in range(original.registers))
 

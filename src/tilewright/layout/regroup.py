@@ -1,4 +1,4 @@
-"""A register layout of a tile whose axes are split and merged: the same elements in the same registers."""
+"""The register layout of a reshaped tile, whose axes are split or merged: the same elements in the same registers."""
 
 from __future__ import annotations
 

@@ -72,12 +72,12 @@ class SharedTile:
     # -- construction ---------------------------------------------------------------------------------------------
     @staticmethod
     def plain(rows: int, columns: int, element_bytes: int) -> SharedTile:
-        """Row after row without gaps."""
+        """Rows without gaps."""
         return SharedTile(rows, columns, element_bytes, columns, columns * element_bytes)
 
     @staticmethod
     def padded(rows: int, columns: int, element_bytes: int, pad_bytes: int) -> SharedTile:
-        """Row after row with ``pad_bytes`` unused bytes behind each."""
+        """Rows with ``pad_bytes`` unused bytes after each."""
         if integer(pad_bytes, "padding") < 0:
             fail(
                 "LAY001", title="padding is negative", found=str(pad_bytes), required=">= 0", help="pad with 0 or more"
@@ -104,7 +104,7 @@ class SharedTile:
 
     @staticmethod
     def exchanged(rows: int, columns: int, element_bytes: int, exchange: XorSwizzle) -> SharedTile:
-        """Row after row without gaps, the bytes of each line exchanged (LAY012 if elements would be torn)."""
+        """Rows without gaps, with the bytes of each line permuted (LAY012 if an element would be split)."""
         plain = SharedTile.plain(rows, columns, element_bytes)
         low = min((1 << target for target, _ in exchange.pairs), default=LINE_BYTES)
         high = max((2 << target for target, _ in exchange.pairs), default=1)
@@ -132,7 +132,7 @@ class SharedTile:
     # -- sizes ----------------------------------------------------------------------------------------------------
     @property
     def pattern(self) -> SwizzlePattern:
-        """The hardware's exchange of address bits."""
+        """The hardware swizzle of address bits."""
         return PATTERNS[self.mode]
 
     @property

@@ -1,7 +1,7 @@
-"""The round trip through shared memory: how the tile lies there, its accesses and their addresses.
+"""Layout conversion through shared memory: the tile's layout there, the accesses and their addresses.
 
-The tile is stored row after row along one dimension; ``synthesis`` finds the swizzle, or the padding, under which the
-stores and the loads together need the fewest cycles of the banks.
+The tile is stored in rows along one dimension; ``synthesis`` finds the swizzle or padding with which stores and loads
+together take the fewest bank cycles.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NODES = 1000
 """Branches of the search for a swizzle: some milliseconds. Without a proof padding may still be found better."""
 
 TARGET = "sm_90a"
-"""Whose banks are asked; NVIDIA's rows hold for all of them."""
+"""The architecture whose bank model is used; the NVIDIA rows are the same for all."""
 
 
 def shared_plan(
@@ -109,7 +109,7 @@ class _Trip:
         return self.store.least + self.load.least
 
     def wavefronts(self, tile: SharedTile) -> int:
-        """Bank cycles of one warp, both ways."""
+        """Bank cycles of one warp for stores and loads together."""
         return self.store.cycles(tile) + self.load.cycles(tile)
 
     @cached_property
@@ -210,7 +210,7 @@ class _Side:
 
     @property
     def bounds(self) -> dict[str, Interval]:
-        """What is known of the thread index and the register."""
+        """The bounds of the thread index and the register."""
         return {
             THREAD.name: (0, self.layout.threads - 1),
             REGISTER.name: (0, self.arranged.layout.registers - 1),
@@ -223,7 +223,7 @@ class _Side:
 
     # -- accesses -------------------------------------------------------------------------------------------------
     def described(self, tile: SharedTile) -> SharedSide:
-        """As data."""
+        """The same as plain data."""
         count = self.arranged.layout.registers
         moved = self.arranged.order if self.storing else self.arranged.back(self.layout)
         same = moved == tuple(range(self.layout.registers))

@@ -17,7 +17,7 @@ from tilewright.layout.cute import CuteLayout, symbolic
 from tilewright.layout.int_tuple import Coordinate, Leaf
 
 _MAX_BITS = 128
-"""Of an offset that a swizzle looks at; addresses have 64."""
+"""The number of offset bits a swizzle may use; addresses have 64."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class CuteSwizzle:
         return expr(offset) ^ field
 
     def recast(self, old_bits: int, new_bits: int) -> CuteSwizzle:
-        """The same exchange of bits counted in elements of another width (LAY016 when it moves parts of an element)."""
+        """The same swizzle in units of another width (LAY016 if it would split an element)."""
         base = self.base
         while old_bits > new_bits:
             old_bits //= 2
@@ -132,7 +132,7 @@ class ComposedLayout:
 
     @property
     def cosize(self) -> int:
-        """One past the largest offset."""
+        """One more than the largest offset."""
         return 1 + max(self.offsets())
 
     @property

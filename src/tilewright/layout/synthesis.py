@@ -29,14 +29,14 @@ from tilewright.layout.checks import extent
 from tilewright.layout.xor_swizzle import PaddedRows, XorSwizzle
 
 TMA_MODES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
-"""What cuTensorMapEncodeTiled offers on every architecture with TMA."""
+"""The modes of cuTensorMapEncodeTiled on every architecture with TMA."""
 
 MOST_NODES = 20_000
-"""Branches looked at before the search gives up its proof; about 10 microseconds each."""
+"""The number of branches visited before the search gives up its proof of optimality; about 10 microseconds each."""
 
 
 class Family(Enum):
-    """What may be chosen: any linear xor, ``Swizzle<B,M,S>`` only, a swizzle that TMA can produce, or padded rows."""
+    """The candidates: any linear xor, ``Swizzle<B,M,S>`` only, a swizzle of TMA, or padded rows."""
 
     XOR = "xor"
     SWIZZLE = "swizzle"
@@ -66,7 +66,7 @@ Chosen: TypeAlias = XorSwizzle | PaddedRows
 class Synthesis:
     """The best of the family: ``costs`` per access, ``bound`` a proved lower bound of ``cycles``.
 
-    ``proved``: nothing in the family needs fewer cycles. ``nodes``: branches that were looked at.
+    ``proved``: no member of the family takes fewer cycles. ``nodes``: the number of branches visited.
     """
 
     swizzle: Chosen

@@ -66,7 +66,7 @@ def encode_rules(cc: int) -> tuple[HardwareRule, ...]:
 
 
 def truth(rules: Iterable[HardwareRule], fields: Mapping[str, Column]) -> dict[str, Flags]:
-    """For every rule, by id, which requests keep it in every dimension."""
+    """For every rule, by id, whether each request satisfies it in every dimension."""
     chosen = instances(rules)
     check = compile_predicates((i.predicate for i in chosen), FIELDS, minimum=np.minimum, maximum=np.maximum)
     answers: tuple[Flags, ...] = check(*(fields[name] for name in FIELDS))

@@ -84,7 +84,7 @@ class AsyncPlan:
 
 @dataclass(frozen=True)
 class LayoutChoice:
-    """One candidate a tensor, the slots of their ring, and the predicted cycles of a step."""
+    """One candidate per tensor, the stages of their pipeline, and the predicted cycles of a step."""
 
     plans: tuple[AsyncPlan, ...]
     slots: int

@@ -43,7 +43,8 @@ def rules(arch: str | None = None, topic: str | None = None) -> tuple[HardwareRu
 
 
 def explain_rule(id: str) -> str | None:
-    """One rule or code in full: what, why, what happens, bad and good example, source; None if there is none."""
+    """The full description of one rule or code: what, why, consequence, bad and good example, source; None if there is
+    none."""
     entry = CATALOGUE.get(id)
     if entry is None:
         return None
@@ -59,7 +60,7 @@ def explain_rule(id: str) -> str | None:
 
 @dataclass(frozen=True)
 class TmaExplanation:
-    """What ``explain_tma`` found: the request as it would be encoded, the verdict, repairs and their diagnostics."""
+    """The result of ``explain_tma``: the request as it would be encoded, the verdict, repairs and their diagnostics."""
 
     request: TensorMapRequest
     target: Target
@@ -72,7 +73,7 @@ class TmaExplanation:
 
     @property
     def legal(self) -> bool:
-        """Whether the map may be encoded and run as asked."""
+        """Whether the map may be encoded and used as requested."""
         return isinstance(self.verdict, Legal)
 
     @property

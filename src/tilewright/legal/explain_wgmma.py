@@ -26,7 +26,7 @@ from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand, WgmmaOperan
 
 @dataclass(frozen=True)
 class WgmmaExplanation:
-    """What ``explain_wgmma`` found: the operand, the verdict and its diagnostics; repairs are nearest first."""
+    """The result of ``explain_wgmma``: the operand, the verdict and its diagnostics; repairs are nearest first."""
 
     operand: WgmmaOperand
     verdict: Legal[WgmmaOperandPlan] | Repairs[WgmmaOperandPlan] | Illegal
@@ -155,7 +155,7 @@ def _diagnostic(violation: Violation, operand: WgmmaOperand, target: Target) -> 
 
 
 def _help(rule: str, operand: WgmmaOperand) -> str:
-    """What to change, in the operand's own numbers where a number helps."""
+    """The suggested change, with the operand's own numbers where they help."""
     depth = INSTRUCTION_K_BITS // operand.dtype.bits
     match rule:
         case "WGM016":

@@ -45,7 +45,7 @@ the other."""
 
 
 class ResidualCarrier(Enum):
-    """Who applies the residual permutation."""
+    """The instructions that apply the residual permutation."""
 
     READERS = "readers address the shared-memory tile"
     REGISTERS = "registers"
@@ -135,7 +135,7 @@ def factor(
 
 
 def smem_layout(tile: SmemTile) -> CuteLayout | ComposedLayout:
-    """Where the elements of a shared-memory tile lie, in elements."""
+    """The layout of a shared-memory tile, in elements."""
     row = tile.panel
     panels = -(-tile.extents[0] // tile.panel)
     inner = (tile.panel, panels) if panels > 1 else tile.extents[0]
@@ -241,7 +241,8 @@ def _rewrites(places: list[int], offsets: list[int], extents: tuple[int, int], s
 
 @dataclass(frozen=True)
 class _Box:
-    """What a warp holds at once: ``vector`` elements a lane, lanes in ``rows`` rows; ``warps`` along each axis."""
+    """The part of a tile that a warp holds at once: ``vector`` elements a lane, lanes in ``rows`` rows; ``warps`` along
+    each axis."""
 
     extents: tuple[int, int]
     vector: int

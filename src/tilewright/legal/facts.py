@@ -1,4 +1,4 @@
-"""What is known of symbols when a descriptor is planned: bounds, divisors, equalities, assumed predicates."""
+"""Facts about symbols when a descriptor is planned: bounds, divisors, equalities, assumed predicates."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Facts:
         return node.substitute(self.equal) if isinstance(node, Expr) else Const(node)
 
     def residual(self, predicate: Expr) -> Expr:
-        """What of ``predicate`` remains to be checked: ``TRUE`` if it follows, ``FALSE`` if it can't hold."""
+        """The part of ``predicate`` that remains to be checked: ``TRUE`` if it follows, ``FALSE`` if it can't hold."""
         node = simplify(self.apply(predicate), self.bounds)
         if node in self.assumed:
             return TRUE

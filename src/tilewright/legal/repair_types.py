@@ -13,7 +13,7 @@ from tilewright.legal.tma import TensorMapPlan
 
 
 class Change(Enum):
-    """What a repair changes."""
+    """The kind of change that a repair makes."""
 
     CONDITION = "require the alignment at launch, with another kernel otherwise"
     SPLIT_BOX = "split the box into several copies"

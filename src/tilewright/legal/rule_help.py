@@ -1,4 +1,4 @@
-"""What to change in a tensor map that breaks a rule; rules without a case here show the catalogue's good example."""
+"""Suggested changes to a tensor map that breaks a rule; rules without a case here show the catalogue's good example."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.legal.tensormap import TensorMapRequest
 
 
 def help_for(rule: str, request: TensorMapRequest) -> str:
-    """What to change, stated with the request's own numbers where a number helps."""
+    """The suggested change, with the request's own numbers where they help."""
     kind, swizzle = request.tensor_data_type, request.swizzle
     bits = ELEMENT_BITS[kind] if 0 <= kind < len(ELEMENT_BITS) else 8
     inner = request.box_dim[0] if request.box_dim else 1

@@ -1,4 +1,4 @@
-"""Where the elements of a tile lie in shared memory after its tensor copies."""
+"""The layout of a tile in shared memory after its tensor copies."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ DATA_TYPES: dict[str, DataType] = {
 
 
 class CompletionMechanism(Enum):
-    """How the end of a copy is observed (PTX ISA 9.1, 9.7.9.25.4.1): loads by transaction bytes on an mbarrier, stores
-    and reductions by bulk groups of the issuing thread."""
+    """How the completion of a copy is observed (PTX ISA 9.1, 9.7.9.25.4.1): loads by transaction bytes on an mbarrier,
+    stores and reductions by bulk groups of the issuing thread."""
 
     MBARRIER = "mbarrier"
     BULK_GROUP = "bulk_group"
@@ -94,7 +94,7 @@ class TileAccess:
         assert len(self.first_multiples) in (0, len(self.shape)), self
 
     def first_multiple(self, axis: int) -> int:
-        """What the first index along ``axis`` is a multiple of; 0 if the tile begins at index 0."""
+        """A known divisor of the first index along ``axis``; 0 if the tile begins at index 0."""
         if self.first_multiples:
             return self.first_multiples[axis]
         extent, tile = expr(self.shape[axis]).constant, self.tile[axis] or 1
@@ -162,7 +162,7 @@ class TensorMapPlan:
 
     @property
     def completion(self) -> CompletionMechanism:
-        """How the end of the copies is observed."""
+        """How completion of the copies is observed."""
         return CompletionMechanism.MBARRIER if self.direction is Direction.LOAD else CompletionMechanism.BULK_GROUP
 
 

@@ -41,14 +41,15 @@ from tilewright.legal.tensormap import cc_of
 
 
 class Major(Enum):
-    """Which axis of an operand is contiguous in shared memory; the value is the instruction's transpose immediate."""
+    """The axis of an operand that is contiguous in shared memory; the value is the instruction's transpose
+    immediate."""
 
     K = 0
     MN = 1
 
 
 class OperandRole(Enum):
-    """Which operand of the product."""
+    """The left or right operand of the product."""
 
     A = "A"
     B = "B"

@@ -45,7 +45,7 @@ Fallback = Callable[..., Any]
 
 
 class Execution:
-    """One operator's kernel, with what a call needs worked out before."""
+    """One operator's kernel, with everything a call needs computed in advance."""
 
     def __init__(self, signature: OpSignature, fallback: Fallback | None) -> None:
         self.signature = signature
@@ -140,7 +140,7 @@ class Execution:
         return results
 
     def run_into(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
-        """The same into tensors of the right shapes and dtypes."""
+        """The same, with given result tensors of the right shapes and dtypes."""
         if values[self._like].is_cuda:
             for result, described in zip(results, self.signature.results, strict=True):
                 if described.zero:
@@ -181,7 +181,7 @@ class Execution:
         return kernel.ship(store, **asked)[0]
 
     def looked_up(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, dict[str, Any]]:
-        """What a launch looks up: the kernel, and dtypes, facts and keywords of the call."""
+        """The lookup key of a launch: the kernel, and dtypes, facts and keywords of the call."""
         kernel, tensors = self._operands(values, results)
         observed = rooms.specialisation.Observed
         seen = {

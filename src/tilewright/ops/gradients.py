@@ -42,7 +42,7 @@ def _of_function(function: Backward, tensors: tuple[str, ...]) -> _Part:
 
 
 class Gradients:
-    """What autograd keeps of a call, and computes from it."""
+    """The tensors that autograd saves for a call, and the computation of its gradients."""
 
     def __init__(self, signature: OpSignature, operators: tuple[Operator, ...], function: Backward | None) -> None:
         self._name = signature.kernel.name

@@ -1,4 +1,4 @@
-"""What is shipped of each operator: dtypes, compile-time keywords, and the classes of rows."""
+"""The shipped specialisations of each operator: dtypes, compile-time keywords, and classes of rows."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ class Ready:
 
     @property
     def tensors(self) -> tuple[TensorParam, ...]:
-        """Those that are given."""
+        """The tensors that are passed."""
         return tuple(t for t in self.kernel.tensors if t.name not in self.absent)
 
     @property
     def dtypes(self) -> dict[str, DType]:
-        """By tensor."""
+        """The dtype of each tensor."""
         return {tensor.name: self.dtype for tensor in self.tensors} | dict(self.others)
 
     @property
     def facts(self) -> CallFacts:
-        """What a call with such tensors, each allocated for itself, observes."""
+        """The facts of a call with such tensors, each allocated separately."""
         observed = rooms.specialisation.Observed
         extents = dict(self.extents)
         shapes = {

@@ -25,7 +25,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 @dataclass(frozen=True)
 class PatchEntry:
-    """One module: its path, its class, the operator that computes it now, or why none does, or not always."""
+    """One module: its path, its class, the operator that replaces it, or why none does, or not always."""
 
     path: str
     kind: str
@@ -39,7 +39,7 @@ class PatchEntry:
 
 @dataclass
 class Patched:
-    """What ``patch`` did to a model. Printed, it lists every module that was looked at."""
+    """The result of ``patch``. Printed, it lists every module that was considered."""
 
     entries: list[PatchEntry] = field(default_factory=list[PatchEntry])
     _undo: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
@@ -51,7 +51,7 @@ class Patched:
 
     @property
     def left(self) -> list[PatchEntry]:
-        """Modules that were looked at and left as they were."""
+        """Modules that were considered and left unchanged."""
         return [e for e in self.entries if not e.operator]
 
     def undo(self) -> None:

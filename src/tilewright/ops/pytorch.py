@@ -53,8 +53,8 @@ def is_plain(tensors: tuple[Any, ...]) -> bool:
 
 
 def is_watched() -> bool:
-    """Something that guards of tensors do not tell of could see a call: ``torch.compile``, a mode, tangents of forward
-    mode."""
+    """Whether a mode that guards of tensors do not cover is active: ``torch.compile``, a dispatch mode, or forward-mode
+    tangents."""
     return (
         _is_compiling()
         or _forward_ad._current_level >= 0
@@ -93,7 +93,7 @@ def is_transformed() -> bool:
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """What a function returned, or an argument gave, as several: one, none for None."""
+    """A function's result or an argument as a tuple: of one element, or empty for None."""
     if isinstance(value, tuple | list):
         return tuple(cast("list[Any]", value))
     return () if value is None else (value,)

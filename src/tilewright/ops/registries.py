@@ -1,4 +1,5 @@
-"""What a model of transformers asks for its attention and its loss, and what is chosen there for this model alone."""
+"""The registries from which a transformers model takes its attention and its loss, and the choice of both for one
+model."""
 
 from __future__ import annotations
 

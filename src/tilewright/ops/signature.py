@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from tilewright import Kernel
 from tilewright.base.dtypes import DType, dtype_named
-from tilewright.base.expr import solved_for, unsolved
+from tilewright.base.expr import solve, unsolved
 from tilewright.diag import fail
 from tilewright.jit.outputs import ParameterUses, uses_of
 from tilewright.jit.pytorch import DTYPE_NAMES
@@ -106,7 +106,7 @@ class OpSignature:
             for a, v in zip(self.arguments, values, strict=True)
             if v is not None and a.kind.is_tensor
         ]
-        _solve([pair for a, shape in given for pair in zip(a.dims, shape, strict=True)], extents)
+        solve(((extent_of(d), n) for a, shape in given for d, n in zip(a.dims, shape, strict=True)), extents)
         for argument, shape in given:
             self._agree(argument, shape, extents)
         return tuple(
@@ -136,14 +136,6 @@ class OpSignature:
 
 def _sum(extents: Mapping[str, Any], dim: str) -> Any:
     return extent_of(dim).evaluate(extents)
-
-
-def _solve(pairs: Sequence[tuple[str | int, Any]], extents: dict[str, Any]) -> None:
-    """Gives each symbol the value that the first extents say."""
-    named = [(extent_of(dim), extent) for dim, extent in pairs if isinstance(dim, str)]
-    while found := [s for dim, n in named if not dim.symbols <= extents.keys() and (s := solved_for(dim, n, extents))]:
-        for symbol, extent in found:
-            extents.setdefault(symbol, extent)
 
 
 def _disagree(declared: str, shape: object, dim: object, known: object) -> str:

@@ -1,4 +1,5 @@
-"""What a pool did, as primitives that can be done again: when a free happens depends on events, so it is noted."""
+"""A log of a pool's operations as primitives that can be replayed. When a free happens depends on events, so the log
+records it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Primitive(IntEnum):
-    """What happens to pages; TAKE, SHARE and RELEASE have handles, the others page numbers."""
+    """An operation on pages; TAKE, SHARE and RELEASE name handles, the others page numbers."""
 
     TAKE = 0
     SHARE = 1
@@ -46,14 +47,14 @@ class OperationLog:
             yield Primitive(what), tokens, entry, values
 
     def save(self, path: str | Path) -> None:
-        """As one file of NumPy's (.npz)."""
+        """Save the log as an .npz file of NumPy."""
         values = np.concatenate(self._values) if self._values else np.zeros(0, np.int64)
         heads = np.array(self._heads, np.int64).reshape(-1, 4)
         np.savez_compressed(path, sizes=np.array(list(self.sizes.items()), np.int64), heads=heads, values=values)
 
     @staticmethod
     def load(path: str | Path) -> OperationLog:
-        """What ``save`` wrote."""
+        """Load what ``save`` wrote."""
         with np.load(path, allow_pickle=False) as file:
             sizes, heads, values = file["sizes"], file["heads"], file["values"]
         made = OperationLog({int(tokens): int(count) for tokens, count in sizes})

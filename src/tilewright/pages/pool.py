@@ -413,7 +413,7 @@ class PagePool:
             return all(s.refs[page] == 1 and page not in self._trees[s.number].nodes for s, page in found)
 
     def evict(self, number: int, *, page_tokens: int | None = None) -> int:
-        """Free up to ``number`` cached pages that nobody holds; how many were."""
+        """Free up to ``number`` cached pages without owners; returns how many."""
         size = self._size(page_tokens)
         if counted(number, "pages") < 0:
             _out_of_range(f"{shown(number)} pages", "at least 0")
@@ -456,7 +456,7 @@ class PagePool:
         return self._sizes[0].tokens
 
     def pages(self, page_tokens: int | None = None) -> int:
-        """How many pages of a size there are."""
+        """The number of pages of a size."""
         return self._size(page_tokens).count
 
     def state(self) -> dict[str, Any]:
@@ -519,8 +519,8 @@ class PagePool:
 
 
 def _has_passed(event: PassingEvent) -> bool:
-    """Whether an event has passed. One that raises has not: its pages stay deferred, and whoever has to wait for them
-    is told."""
+    """Whether an event has completed. If the query raises, it has not: the pages stay deferred, and the next caller
+    that has to wait for them gets the error."""
     try:
         return event.query()
     except Exception:

@@ -17,7 +17,8 @@ from tilewright.diag import fail, shown
 
 
 def token_ids(tokens: ArrayLike) -> NDArray[np.int64]:
-    """What a caller gave for tokens; PAG026 where it is no row of integers of 64 bits: no fraction is cut off."""
+    """The caller's tokens as an array; PAG026 if they are not a row of 64-bit integers (fractions are not
+    truncated)."""
     found = np.asarray(tokens)
     if found.ndim != 1 or (found.size and (found.dtype.kind not in "iu" or int(found.max()) >> 63)):
         fail("PAG026", found=f"tokens {shown(tokens)}", required="a row of integers of 64 bits")
@@ -75,7 +76,7 @@ class PrefixTree:
         return made
 
     def remove(self, page: int) -> list[int]:
-        """Take a page out, and the pages below it, which nobody could find any more; returns all of them."""
+        """Remove a page and the pages below it, which could no longer be found; returns all of them."""
         node = self.nodes[page]
         assert node.parent is not None
         del node.parent.children[node.key]

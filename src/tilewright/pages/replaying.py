@@ -70,7 +70,7 @@ class ReplayedPool:
         return True
 
     def state(self) -> dict[str, Any]:
-        """As ``PagePool.state`` has it."""
+        """The same as ``PagePool.state``."""
         return {
             "free": self.free,
             "refs": self.refs,

@@ -54,7 +54,7 @@ class PageSequence:
         return self._row[: len(self.handles)]
 
     def missing(self, tokens: int) -> int:
-        """How many pages ``tokens`` more tokens take."""
+        """The number of pages to take for ``tokens`` more tokens."""
         return -(-(self.length + counted(tokens, "tokens")) // self.page_tokens) - len(self.handles)
 
     def append(self, tokens: int = 1) -> Appended:

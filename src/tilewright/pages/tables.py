@@ -58,7 +58,7 @@ class BlockTable:
         return made
 
     def used(self) -> NDArray[np.bool_]:
-        """Which entries are read: [B, max_pages]."""
+        """The mask of entries that are read: [B, max_pages]."""
         column: Int32s = np.arange(self.block_table.shape[1], dtype=np.int32)[None, :]
         read: NDArray[np.bool_] = column < _page_counts(self.seq_lens, self.page_tokens)[:, None]
         if self.window is not None:

@@ -21,7 +21,7 @@ ONE: Expr = Const(1)
 
 
 class AccessKind(Enum):
-    """What an access does to its elements."""
+    """The kind of an access: load, store or reduction."""
 
     READ = "read"
     WRITE = "write"
@@ -29,7 +29,7 @@ class AccessKind(Enum):
 
 
 class IndexRole(Enum):
-    """What distinguishes two points of an access."""
+    """How two points of an access may differ in an index."""
 
     PROGRAM = "program"
     COUNTER = "counter"
@@ -78,7 +78,7 @@ class LoopIndex:
 
 @dataclass(frozen=True)
 class NamedValue:
-    """``name`` stands for ``value``."""
+    """Binds ``name`` to ``value``."""
 
     name: str
     value: Expr

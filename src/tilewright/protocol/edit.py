@@ -30,10 +30,10 @@ class Insertion:
 
 
 Edit = Callable[[NodePath, Step], tuple[Node, ...]]
-"""What to put in place of a step."""
+"""The replacement of a step."""
 
 NodeEdit = Callable[[NodePath, Node], tuple[Node, ...]]
-"""What to put in place of a node."""
+"""The replacement of a node."""
 
 
 def spots(protocol: Protocol) -> Iterator[tuple[NodePath, Step]]:

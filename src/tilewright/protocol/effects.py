@@ -34,7 +34,7 @@ from tilewright.protocol.operands import FenceSpace, Region, Scope, Sem, Slot, W
 
 
 class Mode(Enum):
-    """What an access does to its bytes."""
+    """The kind of access to the bytes."""
 
     READ = "read"
     WRITE = "write"
@@ -58,7 +58,7 @@ class Proxy(Enum):
 
 
 class Part(Enum):
-    """Which of the bytes each executing thread touches."""
+    """The share of the bytes that each executing thread accesses."""
 
     WHOLE = "whole"
     """All of them, or any."""
@@ -69,11 +69,11 @@ class Part(Enum):
     WARP = "warp"
     """Each warp its own lanes of tensor memory (PTX ISA 9.1, 9.7.16.8.1)."""
     ONE = "one"
-    """One thread of the role touches all of them for all others."""
+    """One thread of the role accesses all of them on behalf of all."""
 
 
 class Order(Enum):
-    """What a fence orders."""
+    """The accesses that a fence orders."""
 
     ASYNC_PROXY = "generic accesses with asynchronous ones"
     ALIAS = "accesses by several virtual addresses: nothing, since no buffer has two"
@@ -86,7 +86,7 @@ class Order(Enum):
 
 
 class Release(Enum):
-    """What a signal hands on of what its threads did before, besides that it is past."""
+    """What a signal publishes of its threads' earlier accesses, besides that they have happened."""
 
     MEMORY = "memory"
     """Their accesses to memory."""
@@ -96,7 +96,7 @@ class Release(Enum):
 
 
 class Stage(Enum):
-    """How far the ops of a group have come: they have read their sources, or are done."""
+    """Progress of a group's ops: their sources have been read, or they are complete."""
 
     SOURCE = "source"
     DONE = "done"
@@ -249,7 +249,7 @@ class Retire:
 
 
 class BarrierScope(Enum):
-    """Which threads a barrier of threads synchronises."""
+    """The threads that a thread barrier synchronises."""
 
     CTA = "cta"
     """A named barrier of the CTA."""
@@ -285,7 +285,7 @@ class Fence:
 
 
 class Counting(Enum):
-    """What a strong operation does to a word."""
+    """The effect of a strong operation on a word."""
 
     ADD = "add"
     SET = "set"

@@ -26,7 +26,7 @@ from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, fin
 from tilewright.protocol.recover import phase_use, slot_use, stage_use
 
 MAX_LOOPS = 10
-"""Of a product whose counters are followed: which loops one follows is tried for every set of them."""
+"""The most loops of a product whose counters are tracked: every set of them is tried."""
 
 InductionVariable = frozenset[int]
 """The loops of the product whose iterations are counted."""
@@ -42,7 +42,7 @@ class IterationIndex:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One op at its place: ``party`` executes it as number ``position`` of its code in ``block``."""
+    """One op at its position: ``party`` executes it as number ``position`` of its code in ``block``."""
 
     party: int
     block: int

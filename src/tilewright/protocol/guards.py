@@ -1,4 +1,5 @@
-"""Guards of a protocol: which iterations of a loop they tell apart, and whether they hold on the way to a block."""
+"""Guards of a protocol: the iterations of a loop that they distinguish, and whether they hold on the path to a
+block."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from tilewright.protocol.product_graph import OutsideFragment
 
 @dataclass(frozen=True)
 class Context:
-    """What is known on the way to a block: facts about symbols, and of each loop counter a value that stands for all
-    values it may have there."""
+    """Facts on the path to a block: about symbols, and for each loop counter a value that represents all of its values
+    there."""
 
     facts: tuple[tuple[str, bool], ...] = ()
     counters: tuple[tuple[str, int], ...] = ()

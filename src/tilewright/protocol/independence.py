@@ -61,7 +61,8 @@ REGISTERS: Thing = ("registers",)
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a step reads, writes and adds to. ``everything`` is touched by a step that stays in its place."""
+    """The objects that a step reads, writes and adds to. ``everything`` is in the footprint of a step that cannot
+    move."""
 
     reads: frozenset[Thing] = frozenset()
     writes: frozenset[Thing] = frozenset()
@@ -91,7 +92,7 @@ class Footprint:
 
 
 STAYS = Footprint(everything=True)
-"""Of what stays where it is: set-up, lifetimes, descriptors."""
+"""The footprint of steps that cannot move: set-up, lifetimes, descriptors."""
 
 
 def _meet(some: frozenset[Thing], others: frozenset[Thing]) -> bool:

@@ -1,4 +1,4 @@
-"""What an op does, in a few words: the same in a timed run, in a critical cycle and in a picture of both."""
+"""Short descriptions of ops, the same in timed runs, critical cycles and pictures."""
 
 from __future__ import annotations
 

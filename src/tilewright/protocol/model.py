@@ -20,11 +20,11 @@ from tilewright.protocol.ops import AtomAdd, Op
 
 
 class By(Enum):
-    """Which threads of a role execute a step."""
+    """The threads of a role that execute a step."""
 
     ALL = "all"
     ELECTED = "elected"
-    """One thread of the role's first warp, always the same: the lane that ``elect.sync`` picks."""
+    """One thread of the role's first warp, always the same: the lane that ``elect.sync`` selects."""
     PER_WARP = "per_warp"
     """The elected lane of every warp of the role; in the first warp the thread of ELECTED."""
     THREAD_ZERO = "thread_zero"
@@ -33,7 +33,7 @@ class By(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """One op, executed by some threads of the role. ``where`` is the user's line; it takes no part in equality."""
+    """One op, executed by some threads of the role. ``where`` is the source line, which equality ignores."""
 
     op: Op
     by: By = By.ALL

@@ -1,4 +1,4 @@
-"""What the fields of an op name: bytes of a buffer, an mbarrier, a use of a pipeline, a scope, a state space."""
+"""Operands of ops: bytes of a buffer, an mbarrier, a use of a pipeline, a scope, a state space."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.base.expr import Const, Expr
 
 ZERO: Expr = Const(0)
 CTA_RANK = "cta"
-"""The symbol that stands for the executing CTA's rank in its cluster, or in its grid."""
+"""The symbol of the executing CTA's rank in its cluster, or in its grid."""
 
 
 class Scope(Enum):

@@ -22,7 +22,8 @@ COPIES, PRODUCTS = "tensor copies", "tensor cores"
 
 @dataclass(frozen=True)
 class Cost:
-    """What an op takes, in cycles: of the threads that execute it; of its ``engine``; then until others may see it."""
+    """The cost of an op in cycles: for the threads that execute it, for its ``engine``, and until others can observe
+    it."""
 
     issue: float
     engine: str = ""

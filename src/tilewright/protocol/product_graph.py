@@ -22,7 +22,7 @@ from tilewright.protocol.model import Role, Step
 
 
 class OutsideFragment(Exception):
-    """The roles do not go round the same loops, or a guard is outside the fragment; the text says which."""
+    """The roles do not execute the same loops, or a guard is outside the fragment; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Edge:
-    """Control may go from one block to another; ``advances`` are the loops of which an iteration ends on the way."""
+    """A possible transition from one block to another; ``advances`` are the loops whose iteration ends with it."""
 
     source: int
     target: int

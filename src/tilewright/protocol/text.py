@@ -61,7 +61,7 @@ MAX_NESTING = 32
 """Loops and branches within one another."""
 
 MAX_INTEGER = 1 << 62
-"""Of the integers of a protocol: they are bytes, counts and threads."""
+"""The largest integer of a protocol: they are bytes, counts and threads."""
 
 _PARTS: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (ops.Slot, ops.Region, ops.Word, ops.PipelineUse, ops.StageSlot, ops.StageRegion)

@@ -38,7 +38,7 @@ MAX_STEPS = 50_000
 
 
 class Activity(Enum):
-    """What a span shows."""
+    """The kind of a span."""
 
     WAIT = "wait"
     ISSUE = "issue"

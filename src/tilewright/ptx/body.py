@@ -233,7 +233,7 @@ class BodyReader:
         return at
 
     def _used_bytes(self) -> int | None:
-        """What pragmas before this instruction say of the bytes that it loads."""
+        """The bytes that this load uses according to the pragmas before it."""
         used: int | None = None
         for pragma in reversed(self.pragmas):
             if pragma.index != len(self.instructions):

@@ -18,7 +18,7 @@ _F64 = struct.Struct("<d")
 
 @dataclass(slots=True)
 class _Shape:
-    """What stands before a declared name: its type, vector length, alignment."""
+    """The type, vector length and alignment in front of a declared name."""
 
     type: str = ""
     length: int = 1
@@ -141,7 +141,8 @@ def _initialiser(tokens: Tokens, at: int, type: str, initial: _Initial, depth: i
 
 
 def _element(tokens: Tokens, at: int, type: str, initial: _Initial) -> int:
-    """One element: a constant, ``symbol + 4``, ``generic(symbol) + 4``, or a byte of one, ``0xFF00(symbol)``."""
+    """One initialiser element: a constant, ``symbol + 4``, ``generic(symbol) + 4``, or a byte of one,
+    ``0xFF00(symbol)``."""
     size, text = TYPE_BYTES[type], tokens.text
     if NAME.match(text[at]) is not None or text[at + 1] == "(":
         generic = text[at] == "generic"

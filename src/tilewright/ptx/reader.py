@@ -157,7 +157,8 @@ class _ModuleReader:
             kept[name] = made
 
     def _directives(self) -> dict[str, tuple[int, ...]]:
-        """What stands between parameters and body: ``.maxntid 128, 1, 1``, ``.minnctapersm 2``, ``.noreturn``."""
+        """The performance directives between parameters and body: ``.maxntid 128, 1, 1``, ``.minnctapersm 2``,
+        ``.noreturn``."""
         text, found = self.tokens.text, dict[str, tuple[int, ...]]()
         while (token := text[self.at]).startswith("."):
             self.at += 1

@@ -1,4 +1,4 @@
-"""Which register, label or variable a name means, scope by scope (PTX ISA 9.1, 5.4, 7)."""
+"""Scoped name lookup: which register, label or variable a name refers to (PTX ISA 9.1, 5.4, 7)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Scopes:
 
     @property
     def seen(self) -> dict[str, Operand]:
-        """What the names met in the innermost scope mean: a cache in front of ``meaning``."""
+        """A cache of ``meaning`` for the names used in the innermost scope."""
         return self.opened[-1].seen
 
     def unique(self, name: str) -> str:

@@ -1,7 +1,7 @@
-"""Static single assignment over the registers of an entry: which definition each read sees.
+"""Static single assignment for the registers of an entry: which definition reaches each read.
 
-Pruned SSA: phis stand at iterated dominance frontiers (Cytron et al., 1991) of the definitions, where the register is
-live. A guarded write may leave the old value, so it also depends on the definition before it.
+Pruned SSA: phis are placed at iterated dominance frontiers (Cytron et al., 1991) of the definitions where the register
+is live. A guarded write may keep the old value, so it also depends on the previous definition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Definition:
 
     @property
     def undefined(self) -> bool:
-        """Nothing wrote it."""
+        """The register was never written."""
         return self.block is None
 
 
@@ -129,7 +129,7 @@ class _SsaBuilder:
         return found
 
     def _place(self) -> None:
-        """Give each block a phi for the live registers whose definitions meet there."""
+        """Insert phis for the live registers whose definitions merge at a block."""
         frontiers = self._frontiers()
         defined: dict[str, set[int]] = {}
         for block in self.flow.order:

@@ -26,7 +26,7 @@ class Immediate:
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """A label, variable, parameter or function; ``_`` is the sink of results that nobody reads."""
+    """A label, variable, parameter or function; ``_`` is the sink for results that are not used."""
 
     name: str
 

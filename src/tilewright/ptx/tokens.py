@@ -1,4 +1,4 @@
-"""PTX text to tokens with their lines (PTX ISA 9.1, 4 Syntax), and the way to refuse a text."""
+"""Tokenises PTX text with line numbers (PTX ISA 9.1, 4 Syntax), and reports errors in it."""
 
 from __future__ import annotations
 

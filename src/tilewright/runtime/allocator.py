@@ -1,4 +1,4 @@
-"""Where workspaces come from: the caller's allocator, or the driver's own pool."""
+"""Allocates workspaces: by the caller's allocator, or from the driver's memory pool."""
 
 from __future__ import annotations
 

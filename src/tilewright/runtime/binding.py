@@ -35,7 +35,7 @@ class Aliasing:
 
     @cached_property
     def _near(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Each pair with the distances of its addresses between which the ranges of their bytes meet."""
+        """Pairs of arguments with the distances of their addresses at which their byte ranges overlap."""
         prints = self.footprints
         return tuple((i, j, prints[j].low - prints[i].high, prints[j].high - prints[i].low) for i, j in self.pairs)
 
@@ -102,7 +102,7 @@ def refuse_left_out(artifact: Artifact, env: Mapping[str, int], found: str, requ
 
 
 def _help(fact: Expr, scalars: Mapping[str, int]) -> str:
-    """What helps: other tensors, or another kernel where its text asks for more than their alignment and strides."""
+    """The remedy: other tensors, or another kernel where its code requires more than their alignment and strides."""
     if any("." in symbol for symbol in fact.symbols):
         return ""  # the catalogue's
     of_scalars = ", ".join(f"tw.maximum({name}, 0)" for name in sorted(fact.symbols & scalars.keys()))

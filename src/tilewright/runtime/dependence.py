@@ -44,10 +44,8 @@ def call_scalar(artifact: Artifact, parameter: Parameter) -> CallScalar | None:
 
 
 def address_modulus(artifact: Artifact, tensor: str) -> int:
-    """What a plan must know of the tensor's address: 0 nothing, n the address modulo n (2^64: all of it).
-
-    Addresses in descriptors do not count, since those are encoded again whenever an address changes.
-    """
+    """How much of a tensor's address a plan depends on: 0 nothing, n the address modulo n (2^64: all of it). Addresses
+    in descriptors do not count, since those are encoded again whenever an address changes."""
     name = f"{tensor}.address"
     modulus = 1
     for e, _ in _expressions(artifact, descriptors=False):

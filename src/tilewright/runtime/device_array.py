@@ -13,7 +13,7 @@ from tilewright.runtime.driver import LEGACY_STREAM, Driver
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """Where an array lies, in PyTorch's words."""
+    """The kind of device of an array, as in PyTorch."""
 
     type: str
     index: int
@@ -43,7 +43,7 @@ class DeviceArray:
         return self._strides
 
     def is_neg(self) -> bool:
-        """As PyTorch's views may be, whose elements count negated."""
+        """As for PyTorch's views whose elements are negated lazily."""
         return False
 
     def upload(self, data: bytes) -> None:

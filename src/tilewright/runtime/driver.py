@@ -43,7 +43,7 @@ class TensorMapFields:
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """How many threads a launch starts and what each CTA gets."""
+    """Grid, cluster and block of a launch, and the dynamic shared memory of each CTA."""
 
     grid: tuple[int, int, int]
     threads: int
@@ -58,7 +58,7 @@ LaunchOn = Callable[[int], None]
 
 
 class DriverLike(Protocol):
-    """What a program needs of a driver; tests give a recording one."""
+    """The driver interface that a program uses; tests replace it by a recorder."""
 
     def device_count(self) -> int: ...
     def capability(self, device: int) -> tuple[int, int]: ...
@@ -345,7 +345,7 @@ class _Prepared:
 
 
 def _checked(name: str, answer: tuple[Any, ...]) -> Any:
-    """The value beside a successful status (None if there is none)."""
+    """The result of a successful call (None if there is none)."""
     if answer[0]:
         _refused(name, answer[0])
     return answer[1] if len(answer) > 1 else None

@@ -1,4 +1,4 @@
-"""Events: points of a stream that the host can ask about, such as the end of the launches that use a page."""
+"""Events: points of a stream that the host can query, such as the end of the launches that use a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.runtime.driver import LEGACY_STREAM, process_driver
 
 
 class EventDriver(Protocol):
-    """What events need of a driver."""
+    """The driver interface of events."""
 
     def record_event(self, stream: int) -> int: ...
     def event_passed(self, event: int) -> bool: ...

@@ -45,7 +45,7 @@ _MAX_MAPS = 1024
 """Descriptors that a plan remembers, each by the addresses that it depends on: an encoding takes some 50 us."""
 
 _NOWHERE = 1 << 12
-"""The address in the descriptor of a tensor without elements, which may lie at 0: no copy goes there."""
+"""The address in the descriptor of an empty tensor, which may be at 0: no copy uses it."""
 
 Kernels = Callable[[KernelImage, LaunchShape], int]
 """Gives the driver's handle of a kernel."""

@@ -53,7 +53,7 @@ class GuardedPlan(NamedTuple):
 
 
 Match = tuple[GuardedPlan, tuple[int, ...]]
-"""What serves a call, and the addresses of its tensors."""
+"""The program that serves a call, and the addresses of its tensors."""
 
 
 def load(artifact: Artifact | str | PathLike[str], driver: DriverLike | None = None) -> Program:
@@ -136,7 +136,7 @@ class Program:
         return plan is not None
 
     def match(self, values: Sequence[Any]) -> Match | None:
-        """What serves all parameters, in order, if a guard tells that they are as those of an earlier launch."""
+        """The program for all arguments, in order, if a guard recognises them as those of an earlier launch."""
         latest = self._guarded.latest
         if not latest:
             return None
@@ -360,7 +360,7 @@ class Program:
         return plan
 
     def _failures_of(self, variant: Variant, device: int, context: int) -> Failures | None:
-        """Where launches of a variant count broken promises on a device."""
+        """The counters of broken promises of a variant on a device."""
         if not variant.reports:
             return None
         (report,) = variant.reports
@@ -440,7 +440,7 @@ def _declared_by(stream: Any) -> object:
 
 
 def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes the values at these positions, of which there may be none or one."""
+    """A function that selects the values at these positions, of which there may be none or one."""
     count = len(positions)
     if list(positions) == list(range(count)):
         return itemgetter(slice(count))

@@ -30,7 +30,7 @@ class CallScalar:
 
 
 def in_call(parameter: ScalarArgument) -> CallScalar:
-    """How ``parameter`` is passed on without being part of a plan."""
+    """The value of ``parameter`` that is passed on without being part of a plan."""
     match parameter.dtype:
         case "i32":
             return CallScalar(parameter, "i4x", int, 2**31)

@@ -1,2 +1,2 @@
-"""Decides: how tiles are spread over threads, where edges are split off, what runs on which schedule; lowers tile
-IR."""
+"""The scheduler: distributes tiles over threads, splits off edges, chooses pipelines and program order, and lowers Tile
+IR to Transport IR."""

@@ -1,4 +1,4 @@
-"""Which axes of a kernel's values must be spread alike."""
+"""Equivalence classes of axes that must have the same distribution."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Classes:
     split: list[tuple[Position, list[Position]]] = field(default_factory=list[tuple[Position, list[Position]]])
 
     def add(self, value: SSAValue) -> None:
-        """Positions of a tile or fragment, each its own class at first."""
+        """Adds the axes of a tile or fragment, each as a class of its own."""
         for axis, extent in enumerate(extents(value.type)):
             position = (value, axis)
             if extent is not None and position not in self.parent:
@@ -38,7 +38,7 @@ class Classes:
                 self.size[position] = extent
 
     def find(self, position: Position) -> Position:
-        """Representative of a class."""
+        """The representative of a class."""
         root = position
         while self.parent[root] != root:
             root = self.parent[root]
@@ -55,7 +55,7 @@ class Classes:
         return all(large.get(value, axis) == axis for value, axis in small.items())
 
     def join(self, pairs: list[tuple[Position, Position]]) -> bool:
-        """Unites all pairs, or none if one of them can't be."""
+        """Unites all pairs; if one of them cannot be united, none are, and the result is False."""
         undo: list[tuple[Position, Position]] = []
         for a, b in pairs:
             if a not in self.parent or b not in self.parent:
@@ -76,7 +76,8 @@ class Classes:
             self.members[a] = {v: x for v, x in self.members[a].items() if v not in self.members[b]}
 
     def numbered(self, values: Iterable[SSAValue]) -> tuple[dict[SSAValue, tuple[int | None, ...]], dict[int, int]]:
-        """Per value the class of each axis, numbered as they come (None: one element), and the extent of each class."""
+        """Per value the class number of each axis (None: one element), in order of appearance, and the extent of each
+        class."""
         ids: dict[Position, int] = {}
         axes_of: dict[SSAValue, tuple[int | None, ...]] = {}
         sizes: dict[int, int] = {}
@@ -135,7 +136,7 @@ def _join_reshaped(classes: Classes, reshapes: Iterable[tile.Reshape]) -> None:
 
 
 def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]]]:
-    """Per operand the positions that correspond: (operand index, pairs of operand and result positions)."""
+    """The corresponding positions of each operand: (operand index, pairs of operand and result positions)."""
     match op:
         case _ if is_arithmetic(op) or isinstance(op, tile.Broadcast):
             result = op.results[0]

@@ -1,6 +1,6 @@
-"""What the plan says of shared memory: for every access of a lowered kernel how many words a bank serves at once.
+"""Bank conflicts of a lowered kernel's shared memory accesses, for the plan.
 
-The addresses are those written in Transport IR, whoever chose the layout; the banks are the layout room's model.
+Addresses are read from Transport IR; the bank model is that of ``layout.banks``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 SAMPLE = 4
-"""Vectors of an access whose addresses are worked out; the others differ from them by constants."""
+"""Vectors of an access whose addresses are evaluated; the others differ from them by constants."""
 
 
 @dataclass(frozen=True)
 class SharedUse:
-    """One kind of access to a shared buffer, by the first warp: ``degree`` is the worst number of words that one bank
-    serves in a phase (1: free of conflicts)."""
+    """One kind of access to a shared buffer, by the first warp: ``degree`` is the largest number of words that one bank
+    serves in a phase (1: no conflicts)."""
 
     buffer: str
     op: str
@@ -71,7 +71,7 @@ def _instruction(op: t.SharedWrite | t.SharedRead | a.MatrixAccess | a.CopyOut) 
 def _degrees(
     op: t.SharedWrite | t.SharedRead | a.MatrixAccess | a.CopyOut, access: BankAccess, guard: Expr
 ) -> Iterator[int]:
-    """The degree of some of the op's instructions."""
+    """The conflict degrees of some of the op's instructions."""
     registers: range = range(1)
     scale = 1
     if isinstance(op, t.SharedWrite | t.SharedRead):
@@ -87,7 +87,7 @@ def _degrees(
 
 @lru_cache(maxsize=1 << 10)  # the variants of a kernel write and read the same panels
 def _degree(offset: Expr, guard: Expr, register: int, access: BankAccess) -> int | None:
-    """That of one instruction; lanes whose guard is false ask for nothing, None if there is no other."""
+    """The conflict degree of one instruction; lanes whose guard is false are idle; None if all are."""
     others = dict.fromkeys(offset.symbols | guard.symbols, 0)
     places = [others | {t.THREAD: lane, t.REGISTER: register} for lane in range(LANES)]
     addresses = {lane: offset.evaluate(at) for lane, at in enumerate(places) if guard.evaluate(at)}

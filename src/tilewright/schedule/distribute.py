@@ -30,7 +30,7 @@ from tilewright.layout.register import LANES, RegisterLayout, Repeat
 
 @dataclass(frozen=True)
 class InRegisters:
-    """A digit of ``count`` values, one register each. In the ``atom`` the count is a power of two."""
+    """A digit of ``count`` values, held in ``count`` registers. In the ``atom`` the count is a power of two."""
 
     count: int
     atom: bool = True
@@ -55,12 +55,12 @@ class Digits:
 
     @staticmethod
     def plain(size: int, vector: int, thread_bits: Sequence[int], repeats: int) -> Digits:
-        """Vectors of consecutive elements, dealt to threads, repeated."""
+        """Vectors of consecutive elements, distributed over threads, repeated."""
         return Digits(size, (InRegisters(vector), *map(InThreads, thread_bits), InRegisters(repeats, atom=False)))
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Distance in the coordinate of two values of each digit."""
+        """Per digit, the distance in the coordinate between consecutive values."""
         found: list[int] = []
         reach = 1
         for mode in self.modes:
@@ -70,7 +70,7 @@ class Digits:
 
     @property
     def covered(self) -> int:
-        """Extent of the box that the digits reach."""
+        """The extent that the digits cover."""
         return prod(m.count if isinstance(m, InRegisters) else 2 for m in self.modes)
 
     @property
@@ -91,7 +91,7 @@ class Digits:
 
     @property
     def repeats(self) -> int:
-        """How often the whole pattern is laid side by side."""
+        """How often the whole pattern repeats."""
         last = self.modes[-1] if self.modes else None
         return last.count if isinstance(last, InRegisters) and not last.atom else 1
 
@@ -104,7 +104,8 @@ class Distribution:
     threads: int
     digits: tuple[tuple[int, Digits], ...]
     skew: tuple[int, Expr] | None = None
-    """A class whose first place lies that many elements before the tile's first (see ``schedule.misaligned_rows``)."""
+    """A class whose first coordinate lies that many elements before the tile's first (see
+    ``schedule.misaligned_rows``)."""
 
     @cached_property
     def by_class(self) -> Mapping[int, Digits]:
@@ -130,7 +131,7 @@ class Distribution:
 
     @cached_property
     def _layouts(self) -> dict[tuple[int | None, ...], RegisterLayout]:
-        """Layouts already made: passes ask for the same few again and again."""
+        """Layouts already made."""
         return {}
 
     def _layout(self, axes: tuple[int | None, ...]) -> RegisterLayout:
@@ -202,7 +203,7 @@ WARP_BITS = (5, 6)
 def accumulator_rows(size: int, warpgroups: int) -> Digits:
     """Digits of an accumulator's row axis over ``warpgroups`` of 64 rows each, repeated.
 
-    Three are spread as four of which the last is absent: it would hold rows beyond the tile.
+    Three warpgroups are distributed like four of which the last is absent: it would hold rows beyond the tile.
     """
     bits = (*WARP_BITS, *range(7, 7 + (warpgroups - 1).bit_length()))
     repeats = -(-size // (64 * warpgroups))
@@ -216,7 +217,7 @@ def accumulator_columns(size: int) -> Digits:
 
 
 FAT = 32
-"""Elements along one class that a thread may hold before a further class of the tile gets threads of its own."""
+"""Elements along one class that a thread may hold before other classes of the tile get threads."""
 
 
 def spread(

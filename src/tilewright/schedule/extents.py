@@ -1,7 +1,7 @@
-"""Chooses tile extents: what ``tw.auto`` becomes, and for which sizes an ``upto`` axis gets kernels of its own.
+"""Chooses tile extents: the values of ``tw.auto``, and the sizes for which an ``upto`` axis gets a kernel of its own.
 
-The kernel is traced with extents of 1 and again with a distinct prime for every auto, so that the ranges each one sizes
-are known by their growth; then sizes are chosen from how much one CTA should move.
+The kernel is traced with extents of 1 and again with a distinct prime for every auto, which shows by the growth of each
+axis which auto sizes it. Extents are then chosen from how many bytes one CTA should move.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ of 131,072 bf16 0.75 and 0.72)."""
 
 
 _ROW_BYTES = 512
-"""Contiguous bytes of one row in a tile of several rows: four lines."""
+"""Contiguous bytes of one row in a tile of several rows: four cache lines."""
 _ALONE = 2048
-"""Elements from which a row has a CTA of its own, so that it can be laid from its own 16-byte boundary."""
+"""Elements from which a row has a CTA of its own, so that it can begin at its own 16-byte boundary."""
 _NARROW = (64, 128)
 """Widths of rows that get a kernel of their own, so that narrow tensors don't leave most threads idle."""
 
 
 @dataclass(frozen=True)
 class ExtentChoice:
-    """Tile extents for the autos, and for which extents of the tensors they are meant."""
+    """Tile extents for the autos, and the predicate over tensor extents under which they are used."""
 
     predicate: Expr
     extents: Mapping[str, int]
@@ -71,7 +71,7 @@ class _Auto:
 
 @dataclass(frozen=True)
 class Structure:
-    """What a kernel's values are made of: per value the auto of each axis that has one, and end and size of its other
+    """The structure of a kernel's values: per value the auto of each axis that has one, and end and size of its other
     axes."""
 
     autos: Mapping[str, _Auto]
@@ -79,7 +79,7 @@ class Structure:
     element_bytes: int
     reduces: bool
     carried: bool
-    """A scan begins with a state that a stream carries."""
+    """Whether a scan begins with a state that a stream carries."""
     unaligned: Mapping[Expr, int]
     """Ends of axes along which a tensor is contiguous but its rows are not aligned: elements between 16-byte
     boundaries. Tiles along them start up to that many elements before the row (``schedule.misaligned_rows``)."""
@@ -126,7 +126,8 @@ def choose_extents(structure: Structure, limits: Mapping[Expr, int], target: Tar
 
 
 def _long_rows(structure: Structure, target: Target) -> ExtentChoice | None:
-    """Long steps for long rows that are scanned by one program each, where so few programs wait for memory together."""
+    """Long steps for long rows that are scanned by one program each, because so few programs hide too little
+    latency."""
     steps = [a for a in structure.autos.values() if a.streams and a.contiguous]
     rows = [a.stop for a in structure.autos.values() if not a.streams]
     if len(steps) != 1 or steps[0].stop is None or None in rows:
@@ -137,7 +138,7 @@ def _long_rows(structure: Structure, target: Target) -> ExtentChoice | None:
 
 
 def of_long_steps(structure: Structure, extents: Mapping[str, int]) -> Mapping[str, int]:
-    """The extents of a kernel whose few programs wait for memory together: a stream along rows has long steps."""
+    """The extents with long steps of a stream along rows, for kernels of few programs."""
     steps = [a.name for a in structure.autos.values() if a.streams and a.contiguous]
     if len(steps) != 1:
         return extents
@@ -145,8 +146,8 @@ def of_long_steps(structure: Structure, extents: Mapping[str, int]) -> Mapping[s
 
 
 def single_row(structure: Structure, columns: Expr) -> dict[str, int] | None:
-    """Tile extents for matrices of ``columns`` columns that are one row each; None where the schedule does not choose
-    how tiles are cut along it."""
+    """Tile extents for matrices of ``columns`` columns that are flattened to one row; None where the schedule does not
+    choose the extent along it."""
     along = [a.name for a in structure.autos.values() if a.contiguous and not a.streams and a.stop == columns]
     if len(along) != 1:
         return None
@@ -154,7 +155,7 @@ def single_row(structure: Structure, columns: Expr) -> dict[str, int] | None:
 
 
 def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: CallFacts) -> Structure:
-    """Finds out which axes each auto sizes, from two traces."""
+    """Finds the axes that each auto sizes, from two traces."""
     if not autos:
         return Structure({}, (), 1, False, False, {})
     probes = dict(zip(autos, _PRIMES, strict=False))
@@ -197,7 +198,7 @@ def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel
 
 
 def _extents(structure: Structure, limits: Mapping[Expr, int], narrow: int | None) -> dict[str, int]:
-    """The least extent that any value asks for, per auto."""
+    """Per auto, the least extent that any value requires."""
     choice: dict[str, int] = {}
     for names, axes in structure.values:
         here = [structure.autos[n] for n in names]
@@ -256,7 +257,7 @@ def _share(
 
 
 def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: CallFacts, owners: Mapping[object, str]) -> set[object]:
-    """Classes along which a tensor is contiguous that makes up a good part of the traffic."""
+    """Classes along which a tensor with a large share of the traffic is contiguous."""
     found: list[tuple[int, object]] = []
     for op in kernel.walk():
         if not isinstance(op, Access | Indirect):

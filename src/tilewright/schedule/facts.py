@@ -1,8 +1,8 @@
 """Specialisation facts: what a compiled kernel may assume of its arguments beyond their dtypes.
 
 One class of facts is one artifact; the dispatcher checks them before each launch. They are few on purpose: per tensor
-which axis has stride 1 and how many bytes every row start is aligned to, and for the whole call whether element offsets
-fit 32 bits.
+the axis of stride 1 and the alignment of row starts in bytes, and for the whole call whether element offsets fit 32
+bits.
 """
 
 from __future__ import annotations
@@ -135,5 +135,5 @@ def offsets_fit(name: str, dims: tuple[Expr, ...]) -> Expr:
 
 
 def without_peers(facts: CallFacts) -> CallFacts:
-    """The facts of kernels that don't compare the rows of tensors."""
+    """The facts without peers, for kernels that do not compare the alignment of tensors."""
     return replace(facts, tensors=tuple((name, replace(own, peer="")) for name, own in facts.tensors))

@@ -1,4 +1,4 @@
-"""Histograms: a counter in shared memory for each bin, to which threads add for their elements."""
+"""Histograms: one counter per bin in shared memory, to which threads add atomically."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 
 
 def lower_histogram(lowering: MoveLowering, op: tile.Histogram) -> None:
-    """A histogram where it stands."""
+    """Lowers a histogram outside of accumulating streams."""
     counters = cleared(lowering, op)
     count(lowering, op, counters)
     lowering.scope.buffers[op.result] = counted(lowering, op, counters)
 
 
 def cleared(lowering: MoveLowering, op: tile.Histogram) -> SSAValue:
-    """Counters that hold 0, for all threads."""
+    """Counters initialised to 0."""
     home = lowering.placement.home
     counters = lowering.shared_buffer("bins", i32, op.bins)
     builder = MapBuilder(home, lowering.axes_of[op.result], {}, {}, {})
@@ -43,7 +43,7 @@ def cleared(lowering: MoveLowering, op: tile.Histogram) -> SSAValue:
 
 
 def count(lowering: MoveLowering, op: tile.Histogram, counters: SSAValue) -> None:
-    """Each key adds to its counter."""
+    """Adds each key to its counter."""
     home = lowering.placement.home
     keys, axes = lowering.materialise(op.x, op).buffer, lowering.axes_of[op.x]
     valid = lowering.valid(axes, spans_of(op.x), home.coordinates(axes, TID, R))
@@ -52,7 +52,7 @@ def count(lowering: MoveLowering, op: tile.Histogram, counters: SSAValue) -> Non
 
 
 def counted(lowering: MoveLowering, op: tile.Histogram, counters: SSAValue) -> Buffered:
-    """What all threads have counted, in the registers of those that hold the bins."""
+    """The final counts, in the registers of the threads that hold the bins."""
     bins = lowering.axes_of[op.result]
     at, inside = _bins(lowering, op)
     lowering.emit(t.Barrier())
@@ -65,7 +65,7 @@ def counted(lowering: MoveLowering, op: tile.Histogram, counters: SSAValue) -> B
 
 
 def _bins(lowering: MoveLowering, op: tile.Histogram) -> tuple[Expr, Expr]:
-    """The bin of register r, and whether there is one."""
+    """The bin of register r, and whether it exists."""
     home, bins = lowering.placement.home, lowering.axes_of[op.result]
     (at,) = home.coordinates(bins, TID, R)
     return at, at < op.bins if bins[0] is not None and home.by_class[bins[0]].covered > op.bins else TRUE

@@ -1,4 +1,4 @@
-"""Gathers and scatters: where the elements that a thread holds of a tile lie, at computed and loaded coordinates."""
+"""Gathers and scatters: the addresses of a thread's elements at computed and loaded coordinates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Moves = TypeVar("_Moves", t.Load, t.Store, t.Store | t.AtomicReduce)
 
 
 class GatheredAddresses:
-    """Where a gather or scatter finds the elements that a thread holds of its tile, at home."""
+    """The addresses of a gather's or scatter's elements in a thread, in the home distribution."""
 
     def __init__(self, lowering: ValueLowering, op: Indirect):
         value, home = moved(op), lowering.placement.home
@@ -64,7 +64,7 @@ class GatheredAddresses:
             self.axis = facts.unit_axis or 0
 
     def access(self, kind: Callable[..., _Moves], buffer: SSAValue, owner: Expr = TRUE, live: Expr = TRUE) -> _Moves:
-        """The transport op, by the threads that ``owner`` holds for."""
+        """The transport op, executed by the threads for which ``owner`` holds."""
         return kind(
             self.tensor,
             buffer,
@@ -81,7 +81,7 @@ class GatheredAddresses:
 
 
 def _limits(kernel: tile.Kernel) -> Limits:
-    """What programs and counters take."""
+    """Bounds of program coordinates, counters and scalars."""
     arguments = list(zip(kernel.arg_names, kernel.body.block.args, strict=True))
     tensors = [arg.type for _, arg in arguments if isinstance(arg.type, tile.TensorType)]
     sizes = frozenset[str]().union(*(d.expr.symbols for tensor in tensors for d in tensor.dims))
@@ -98,8 +98,8 @@ def _limits(kernel: tile.Kernel) -> Limits:
 
 
 def _tests(limits: Limits, coord: Expr, dim: Expr) -> list[Expr]:
-    """What has to be asked for a coordinate to lie in a dimension: of products of symbols the proof knows only what is
-    asked of them."""
+    """The tests by which a coordinate lies in a dimension. Products of symbols are always tested, because the proof
+    knows nothing else about them."""
     if _multiplies(coord) or _multiplies(dim):
         return [coord >= 0, coord < dim]
     low = [] if limits.at_least(coord, Const(0)) else [coord >= 0]
@@ -107,5 +107,5 @@ def _tests(limits: Limits, coord: Expr, dim: Expr) -> list[Expr]:
 
 
 def _multiplies(e: Expr) -> bool:
-    """Symbols are multiplied with each other."""
+    """Whether symbols are multiplied with each other."""
     return isinstance(e, Product) or any(map(_multiplies, e.children))

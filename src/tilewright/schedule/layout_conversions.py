@@ -1,7 +1,7 @@
-"""Layout conversions: a conversion plan of ``layout`` as ops of Transport IR.
+"""Layout conversions: lowers a conversion plan of ``layout`` to Transport IR.
 
-The plan says how: not at all, by moves between a thread's registers, by lane shuffles, or by a round trip through
-shared memory whose swizzle was found for its stores and loads together.
+The plan is one of: nothing, moves between a thread's registers, warp shuffles, or a round trip through shared memory
+with a swizzle chosen for its stores and loads.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tilewright.transport import dialect as t
 
 @dataclass(frozen=True)
 class ConversionContext:
-    """Where a conversion gets its buffers and leaves its ops.
+    """How a conversion allocates buffers and emits ops.
 
-    ``shared`` declares a buffer of so many elements for the plan. ``again``: that buffer may have been used before, so
-    a barrier comes first. ``warps``: the threads of a warp may meet alone.
+    ``shared`` declares a shared buffer of so many elements. ``again``: that buffer may have been used before, so a
+    barrier comes first. ``warps``: warp barriers suffice where a warp exchanges its own data.
     """
 
     emit: Callable[[t.TransportOp], object]
@@ -44,9 +44,9 @@ class ConversionContext:
 
 
 def convert(plan: ConversionPlan, source: SSAValue, count: int, dtype: DType, context: ConversionContext) -> SSAValue:
-    """Emit ``plan``; the buffer of ``count`` registers with the elements in their new places.
+    """Emits ``plan``; returns the buffer of ``count`` registers with the elements in their new layout.
 
-    Registers without an element, where a new layout reaches beyond the old one's box, are zero.
+    Registers without an element, where the new layout covers more than the old one, are zero.
     """
     match plan.steps:
         case None if t.registers_of(source).count.data == count:

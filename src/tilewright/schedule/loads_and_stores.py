@@ -1,4 +1,4 @@
-"""Loads, stores and changes of distribution: which elements a thread moves, under which guard."""
+"""Loads, stores and layout conversions: the elements that a thread moves, and their guards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 
 
 class MoveLowering(ValueLowering):
-    """Lowers what moves elements between registers and memory."""
+    """Lowers ops that move elements between registers and memory."""
 
     def access(self, op: Access, value: SSAValue, distribution: Distribution) -> tuple[list[Expr], Expr, int, int]:
         """Coordinates, guard, vector width and its axis for an access of ``value`` under ``distribution``."""
@@ -127,7 +127,8 @@ class MoveLowering(ValueLowering):
         self.emit(at.access(kind, source.buffer, layout.owner_predicate(TID)), op)
 
     def read_by_others(self, op: Access | Indirect, layout: RegisterLayout) -> bool:
-        """Threads other than the one that stores an element in ``layout`` have loaded it, and may not have it yet."""
+        """Whether threads other than the one that stores an element in ``layout`` have loaded it, and may not have
+        completed their loads."""
         loads = (use.operation for use in op.tensor.uses)
         layouts = [
             self.placement.distribution_of(load).layout(self.axes_of[load.result])
@@ -137,12 +138,12 @@ class MoveLowering(ValueLowering):
         return any(other != layout or other.owner_predicate(TID) != TRUE for other in layouts)
 
     def relayout(self, op: Relayout) -> None:
-        """A value in the classes of its second use."""
+        """Converts a value to the classes of its second use."""
         home, source = self.placement.home, self.materialise(op.x, op)
         self.scope.buffers[op.result] = self.convert(source, self.axes_of[op.result], home, home, op.x, op)
 
     def reshape(self, op: tile.Reshape) -> None:
-        """The same registers where the axes are spread as parts of each other, else moved."""
+        """Reuses the registers where the axes' distributions are parts of each other; else converts the layout."""
         home, source = self.placement.home, self.materialise(op.x, op)
         before, after = ([axis.size for axis in tile.tile_type(v).axes_tuple] for v in (op.x, op.result))
         old = regrouped(home.layout(source.axes), before, op.groups, after)
@@ -159,7 +160,7 @@ class MoveLowering(ValueLowering):
         self.scope.buffers[op.result] = Buffered(moved, self.axes_of[op.result])
 
     def duplicate(self, source: Buffered, op: tile.Reshape) -> SSAValue:
-        """The elements of a buffer in registers of their own."""
+        """Copies a buffer to registers of its own."""
         copy = self.mapping(source.axes)
         fresh = self.registers(hint(op.x), element(op.x), copy.count)
         self.finish(copy, [copy.read(source, element(op.x))], [fresh], op, spans_of(op.x))

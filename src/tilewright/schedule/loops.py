@@ -1,4 +1,4 @@
-"""Streams and what they carry: fragments, their snapshots, sums that are only accumulated."""
+"""Lowers streams and what they carry: fragments, snapshots of fragments, and sums accumulated over the stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 
 
 class LoopLowering(MoveLowering):
-    """Lowers streams; what stands in their bodies is lowered by whoever extends this."""
+    """Lowers streams; subclasses lower their bodies."""
 
     def body(self, block: Block, *, split: bool) -> None:
         """Lowers all ops of a block; ``split``: bodies are split further by domains."""
@@ -100,8 +100,8 @@ class LoopLowering(MoveLowering):
         return any(self.order[u.operation] > self.order[op] for u in value.uses)
 
     def bind(self, op: tile.Bind) -> None:
-        """An integer that was loaded becomes a symbol. One thread gives it to all, so that none takes another way where
-        memory is overwritten meanwhile."""
+        """Binds a loaded integer to a symbol. One thread publishes it to all, so that all agree even if memory is
+        overwritten meanwhile."""
         held = self.materialise(op.value, op).buffer
         dtype = element(op.value)
         shared = self.shared_buffer("bound", dtype, 1)
@@ -130,7 +130,7 @@ class LoopLowering(MoveLowering):
         self.sunk -= sunk.keys()
 
     def total(self, summed: tile.Reduce | tile.Histogram) -> Buffered:
-        """After a stream: the threads' partial results, reduced."""
+        """After a stream: reduces the threads' partial results."""
         partials = self.partials.pop(summed)
         if isinstance(summed, tile.Histogram):
             return counted(self, summed, partials[0])
@@ -138,7 +138,7 @@ class LoopLowering(MoveLowering):
         return Buffered(reduction.across(reduction.end(partials))[-1], reduction.inner)
 
     def combine(self, write: tile.FragmentWrite, total: Buffered) -> None:
-        """After a stream: what it summed up is added to the fragment."""
+        """After a stream: adds its sum to the fragment."""
         target = self.scope.buffers[write.frag]
         builder = self.mapping(target.axes)
         old = builder.read(target, element(write.frag))
@@ -187,7 +187,7 @@ class LoopLowering(MoveLowering):
                     self.materialise(operand)
 
     def trivial(self, value: SSAValue) -> bool:
-        """Costs nothing to compute again: constants, indices, scalars and their shapes."""
+        """Whether a value is cheap to recompute: constants, indices, scalars and their broadcasts."""
         op = value.owner
         if not isinstance(op, Operation):
             return True

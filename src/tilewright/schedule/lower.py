@@ -1,11 +1,10 @@
-"""Tile IR to transport IR under a plain schedule: every program is one CTA's work, synchronous copies, CTA barriers.
+"""Lowers Tile IR to Transport IR with a plain schedule: one program per CTA, synchronous copies, CTA barriers.
 
-Element-wise values are not computed where they are written but where they are needed (a reduction, a store, a write to
-a fragment), fused into one map over the buffers they come from; what has several such uses is kept in registers.
+Element-wise values are computed where they are needed (a reduction, a store, a write to a fragment), fused into one map
+over the buffers they depend on; values with several such uses are kept in registers.
 
-Where threads have several elements the body is lowered twice: once for programs whose ranges lie wholly inside their
-domains, without guards, and once for those at an edge. Inside the first, a stream's last, partial step is split off the
-same way.
+Where threads hold several elements the body is lowered twice: without guards for programs whose ranges lie inside their
+domains, and with guards for those at an edge. In the first, the last, partial step of a stream is split off likewise.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Lowering(LoopLowering):
         return contracted(result)
 
     def bodies(self) -> None:
-        """The interior body, and beside it the guarded one for programs at an edge."""
+        """Emits the interior body and the guarded body for programs at an edge."""
         spans = [s for s in self.placement.program_spans if not self.inside(s)]
         if self.placement.skew is not None:  # its vectors are guarded at both ends in any body
             spans = [s for s in spans if s not in self.skewed_spans(self.placement.skew)]

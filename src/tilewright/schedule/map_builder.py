@@ -1,4 +1,4 @@
-"""Builds element-wise ``transport.map`` ops: a value's expression over buffers, evaluated register by register."""
+"""Builds element-wise ``transport.map`` ops: the expression of a value over buffers, register by register."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ClassId = int
 
 @dataclass(frozen=True)
 class Buffered:
-    """A value that lives in registers: its buffer, and the class of each of its axes (None: one element).
+    """A value in registers: its buffer, and the class of each of its axes (None: one element).
 
-    ``window``: the buffer holds only a part of the value, from this register on.
+    ``window``: the first register of the value that the buffer holds.
     """
 
     buffer: SSAValue
@@ -31,10 +31,10 @@ class Buffered:
 
 
 class MapBuilder:
-    """Collects the body of one map whose results have ``axes`` under ``distribution``.
+    """Builds the body of one map whose results have ``axes`` under ``distribution``.
 
-    ``buffers`` holds what already lives in registers; everything else is computed in place from its operands. With
-    ``window`` (first register, count) only a part of the result is computed, into registers from 0.
+    ``buffers`` are the values in registers; everything else is computed in place from its operands. With ``window``
+    (first register, count) only a part of the result is computed, into registers from 0.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class MapBuilder:
         return places[self.axes.index(axis)].substitute({t.REGISTER: self.register + self.moved})
 
     def read(self, source: Buffered, dtype: DType) -> SSAValue:
-        """The element of a buffer that belongs to register r of the result."""
+        """The element of a buffer that corresponds to register r of the result."""
         index = self.distribution.register_of(source.axes, self.axes, self.register) - source.window
         return self.read_at(source.buffer, index, dtype)
 
@@ -84,10 +84,8 @@ class MapBuilder:
         return self._arguments[key]
 
     def value(self, source: SSAValue) -> SSAValue:
-        """The scalar of tile value ``source`` at this register.
-
-        Operands first, by a list of what is pending: an unrolled chain is deeper than Python's stack.
-        """
+        """The scalar of tile value ``source`` at this register. Iterative, because an unrolled chain can exceed
+        Python's recursion limit."""
         pending = [source]
         while pending:
             wanted = pending[-1]

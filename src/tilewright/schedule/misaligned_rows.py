@@ -26,16 +26,16 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import Access, coords_of
 
 SYMBOL = own("skew")
-"""Name of the distance in a lowered kernel."""
+"""The symbol of the distance in a lowered kernel."""
 
 _LEAST_VECTORS = 8
-"""Rows of fewer vectors stay as they are: the two at their ends would be a good part of them."""
+"""Shorter rows are not skewed: the two partial vectors at their ends would be a large share."""
 
 
 @dataclass(frozen=True)
 class Skew:
     """``distance`` elements lie between a 16-byte boundary and the first element of the tile; ``vector`` elements
-    between two boundaries. ``shifted`` are loads of whose vectors each lies in two."""
+    between two boundaries. The vectors of ``shifted`` loads are each combined from two aligned ones."""
 
     axis: int
     vector: int
@@ -51,7 +51,7 @@ def find_skew(
     facts: CallFacts,
     axis: int,
 ) -> Skew | None:
-    """How the tiles along ``axis`` may be laid from boundaries, if they need that and every heavy access can.
+    """The skew of tiles along ``axis``, if they need one and every heavy access can have it.
 
     ``accesses`` holds the class along which each access is contiguous.
     """
@@ -78,7 +78,7 @@ def find_skew(
 
 
 def _from_boundary(op: Access, facts: CallFacts) -> bool:
-    """Every program loads the same elements, from a boundary on."""
+    """Whether every program loads the same elements, from a boundary on."""
     own: TensorFacts = facts.of(tile.tensor_type(op.tensor).tensor_name.data)
     origins = [c.origin if isinstance(c, Span) else c for c in coords_of(op)]
     unit = coords_of(op)[own.unit_axis] if own.unit_axis is not None else None
@@ -92,7 +92,7 @@ def _from_boundary(op: Access, facts: CallFacts) -> bool:
 
 
 def _distance(op: Access, unit: int, element: DType, name: str) -> Expr | None:
-    """Elements between a boundary and the tile's first; None if that is not one number for the whole program.
+    """Elements between a boundary and the tile's first; None if it is not constant for the whole program.
 
     Peers have the distance of the tensor they are peers of.
     """

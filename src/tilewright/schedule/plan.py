@@ -1,4 +1,4 @@
-"""Placement of one kernel: threads, the distribution of every access, and the words that say why."""
+"""Placement of a plain kernel: threads, the distribution of every access, and notes for the plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TRANSPOSE_ELEMENTS = 1024  # below that, uncoalesced access is cheaper than a t
 
 @dataclass(frozen=True)
 class Placement:
-    """How one kernel is spread over its CTA.
+    """The distribution of one kernel over its CTA.
 
     ``bounds`` are known intervals of symbols, ``assumptions`` the facts.
     """
@@ -102,8 +102,8 @@ def place(
     if pins.vector is not None:
         vectors = {c: min(v, floor_power(pins.vector)) for c, v in vectors.items()}
     places = {v: tuple(c if c is None else whole.get(c, c) for c in axes) for v, axes in axes_of.items()}
-    turned = [a for a in accesses if _is_foreign(a, [c for c in order if c not in whole], places)]
-    may_skew = skewed and pins.vector is None and order and not turned and not _changes_layout(kernel)
+    transposed = [a for a in accesses if _is_foreign(a, [c for c in order if c not in whole], places)]
+    may_skew = skewed and pins.vector is None and order and not transposed and not _changes_layout(kernel)
     skew = _skew(accesses, sizes, facts, order[0], target) if may_skew else None
     if skew is not None:
         vectors[skew.axis] = skew.vector
@@ -112,7 +112,7 @@ def place(
     searched = _searched(kernel, axes_of)
     fragments = [axes_of[op.result] for op in kernel.walk() if isinstance(op, tile.FragmentInit)]
     carried = sum(prod(sizes[c] for c in axes if c is not None) for axes in fragments)
-    count = threads or _thread_count(kernel, largest, carried, turned=bool(turned), searched=bool(searched))
+    count = threads or _thread_count(kernel, largest, carried, transposed=bool(transposed), searched=bool(searched))
     vectors |= {c: min([floor_power(sizes[c]), *(a.vector for a in accesses if a.unit == c)]) for c in held}
     if serial and pins.vector is None:
         least = {c: min(vectors[c], _SUMMED) for c in summed}
@@ -147,28 +147,29 @@ def place(
         skew=skew,
         persistent=bool(pins.persistent),
         min_ctas=min_ctas if min_ctas is not None else _occupancy(kernel, home, axes_of, target),
-        foreign={access.op: along(access.unit, access.vector) for access in turned},
+        foreign={access.op: along(access.unit, access.vector) for access in transposed},
         axes_of=axes_of,
         program_spans=program_spans(kernel),
         bounds=_bounds(kernel, count, skew),
         assumptions=assumptions,
-        notes=tuple(_notes(home, axes_of, turned, skew)),
+        notes=tuple(_notes(home, axes_of, transposed, skew)),
     )
 
 
 def _changes_layout(kernel: tile.Kernel) -> bool:
-    """Whether an op rearranges elements or combines them in order, so that rows can not be laid from boundaries."""
+    """Whether an op permutes elements or combines them in order, so that rows cannot be skewed."""
     return any(isinstance(op, Relayout | tile.Reshape | tile.Scan | tile.Sort) for op in kernel.walk())
 
 
-def _thread_count(kernel: tile.Kernel, largest: int, carried: int, *, turned: bool, searched: bool) -> int:
-    """Threads of a CTA whose largest tile has ``largest`` elements and whose fragments have ``carried`` in all: fewer
-    where accesses are ``turned``, since their tiles are converted, and where axes are ``searched``, since a thread
-    searches for several elements at once. Where rows are reduced, registers that fragments keep from step to step
-    leave an SM too few warps (gradients of an RMS norm, 8192 x 8192, H200: 130 us with 256 threads, 121 with 512)."""
+def _thread_count(kernel: tile.Kernel, largest: int, carried: int, *, transposed: bool, searched: bool) -> int:
+    """The threads of a CTA whose largest tile has ``largest`` elements and whose fragments have ``carried`` in all:
+    fewer where accesses are ``transposed``, since their tiles are converted, and where axes are ``searched``, since a
+    thread searches for several elements at once. Where rows are reduced, registers that fragments keep from step to
+    step leave an SM too few warps (gradients of an RMS norm, 8192 x 8192, H200: 130 us with 256 threads, 121 with 512).
+    """
     reduces = any(isinstance(op, tile.Reduce | tile.Scan | tile.Sort) for op in kernel.walk())
     count = default_threads(max(largest, carried) if reduces else largest, reduces=reduces)
-    if turned:
+    if transposed:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
     return min(count, max(LANES, floor_power(largest // _SEARCHED))) if searched else count
 
@@ -176,12 +177,12 @@ def _thread_count(kernel: tile.Kernel, largest: int, carried: int, *, turned: bo
 def _notes(
     home: Distribution,
     axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
-    turned: Sequence[_Weighed],
+    transposed: Sequence[_Weighed],
     skew: Skew | None,
 ) -> Iterator[str]:
-    """What the plan says of a placement."""
+    """The lines of the plan about a placement."""
     yield f"{home.threads} threads a CTA; {_describe(home, axes_of)}"
-    for access in turned:
+    for access in transposed:
         yield f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared"
     if skew is not None:
         yield f"axis {skew.axis} is laid from the {MAX_VECTOR_BYTES}-byte boundary before each row"
@@ -194,7 +195,7 @@ _BLOCK = 64
 def _is_foreign(
     access: _Weighed, order: Sequence[ClassId], axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]
 ) -> bool:
-    """Memory is contiguous along another axis than the one the tile is spread for."""
+    """Whether memory is contiguous along another axis than the tile's distribution."""
     first = next((c for c in order if c in axes_of[moved(access.op)]), None)
     large = access.elements >= _TRANSPOSE_ELEMENTS and isinstance(access.op, Access)
     return large and access.unit is not None and access.unit != first
@@ -223,7 +224,8 @@ _KEPT, _OVERHEAD = 32, 40  # registers for values kept unpacked, and for address
 def _occupancy(
     kernel: tile.Kernel, home: Distribution, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], target: Target
 ) -> int:
-    """CTAs per SM to ask ptxas for: what the registers of the tiles allow that are loaded before the first reduction.
+    """CTAs per SM to request from ptxas: as many as the registers of the tiles allow that are loaded before the first
+    reduction.
 
     Later loads are made where they are used, a vector at a time.
     """
@@ -244,7 +246,7 @@ def _occupancy(
 
 
 def tiles_of(kernel: tile.Kernel) -> list[SSAValue]:
-    """All tiles and fragments of a kernel, and its arguments that are numbers."""
+    """All tiles, fragments and scalar arguments of a kernel."""
     values = (*kernel.body.block.args, *(r for op in kernel.walk() for r in op.results))
     return [value for value in values if is_tile(value)]
 
@@ -287,7 +289,7 @@ _MOST_SKEWED = 72
 def _skew(
     accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int], facts: CallFacts, axis: ClassId, target: Target
 ) -> Skew | None:
-    """The skew of the axis that most traffic is contiguous along, if its heavy accesses share one."""
+    """The skew of the axis with most contiguous traffic, if its heavy accesses share one."""
     heaviest = max((a.weight for a in accesses), default=0)
     heavy = [a.op for a in accesses if a.weight * _HEAVY >= heaviest]
     boxes = [op for op in heavy if isinstance(op, Access)]
@@ -341,8 +343,8 @@ def _single_elements(
 def _serial(
     kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], units: Iterable[ClassId | None]
 ) -> frozenset[ClassId]:
-    """Classes that scans and sorts go along, and no access is contiguous along: threads take them alone, as far as they
-    can."""
+    """Classes along which scans and sorts run and no access is contiguous: a thread holds as much of them as
+    possible."""
     along = (op for op in kernel.walk() if isinstance(op, tile.Scan | tile.Sort))
     scanned = (axes_of[op.operands[0]][op.axis.data] for op in along)
     return frozenset(c for c in scanned if c is not None and c not in units)
@@ -351,8 +353,8 @@ def _serial(
 def _summed(
     kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], serial: Iterable[ClassId]
 ) -> frozenset[ClassId]:
-    """Classes along which scanned values are reduced, once for each element of a ``serial`` class: vectors of them, and
-    neighbouring lanes, spare shuffles and meetings of warps."""
+    """Classes along which scanned values are reduced once for each element of a ``serial`` class: wide vectors along
+    them, in neighbouring lanes, save shuffles and exchanges between warps."""
     reduces = (op for op in kernel.walk() if isinstance(op, tile.Reduce))
     along = ((axes_of[op.x], op.axis.data) for op in reduces)
     found = (axes[axis] for axes, axis in along if not set(serial).isdisjoint(axes))
@@ -360,25 +362,25 @@ def _summed(
 
 
 def selected(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> frozenset[ClassId]:
-    """Classes of the least elements that sorts find: every thread holds them all."""
+    """Classes of the least elements that sorts select: every thread holds them all."""
     classes = (axes_of[op.result][op.axis.data] for op in _selections(kernel))
     return frozenset(c for c in classes if c is not None)
 
 
 def _searched(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> frozenset[ClassId]:
-    """Classes along which sorts look for the least elements."""
+    """Classes along which sorts select the least elements."""
     classes = (axes_of[op.x][op.axis.data] for op in _selections(kernel))
     return frozenset(c for c in classes if c is not None)
 
 
 def _selections(kernel: tile.Kernel) -> Iterator[tile.Sort]:
-    """Sorts that keep the least elements alone."""
+    """Sorts that keep only the least elements."""
     return (op for op in kernel.walk() if isinstance(op, tile.Sort) and op.count is not None)
 
 
 _SEARCHED = 32
-"""Elements of a thread of an axis along which the least are looked for: a thread joins its own runs in registers, and a
-row lies in so few lanes that those of a warp join several rows at once (docs/measured/indices.md, top-8 of 256)."""
+"""Elements per thread of an axis along which the least are selected: a thread merges its own runs in registers, and a
+row lies in so few lanes that a warp merges several rows at once (docs/measured/indices.md, top-8 of 256)."""
 
 _SUMMED = 4
 """Elements of a class along which scanned values are reduced that a thread keeps: with fewer, loads and shuffles for
@@ -393,8 +395,8 @@ def _narrowed(
     threads: int,
     least: Mapping[ClassId, int],
 ) -> dict[ClassId, int]:
-    """Vectors so narrow that the classes of ``order`` keep all threads busy, those of the last ones first, but no
-    narrower than ``least``."""
+    """Vectors narrowed so that the classes of ``order`` occupy all threads, the last ones first, but no narrower than
+    ``least``."""
     found = dict(vectors)
     for c in reversed(order):
         while found[c] > least.get(c, 1) and prod(-(-sizes[o] // found[o]) for o in order) < threads:
@@ -437,7 +439,7 @@ def symbols_of(kernel: tile.Kernel) -> set[str]:
 
 
 def _describe(home: Distribution, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> str:
-    """Each axis by the extent that its range ends at, with how its elements are dealt to threads."""
+    """Each axis by the extent at which its range ends, with its distribution."""
     names: dict[ClassId, str] = {}
     for value, axes in axes_of.items():
         for c, span in zip(axes, spans_of(value), strict=True):

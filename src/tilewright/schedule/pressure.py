@@ -1,8 +1,8 @@
-"""How many registers hold values at once, by the text of a kernel: what the assembler may have to spill.
+"""Estimates register pressure from Transport IR: whether the assembler may have to spill.
 
-A buffer lives from its first use to its last, and through every loop in which it is used and not declared. Where an op
-reads buffers for the last time and writes others for the first, the larger side counts, since it goes element by
-element. The assembler does better where values are computed again or loaded late, and worse by its addresses.
+A buffer is live from its first use to its last, and throughout every loop in which it is used and not declared. Where
+an op reads buffers for the last time and writes others for the first, the larger side counts, since it proceeds element
+by element. The assembler needs fewer registers where values are rematerialised or loaded late, and more for addresses.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ it, of which 7 spilled, at most 388 bytes, and the next schedule did not; of 34 
 
 
 def may_spill(kernel: t.Kernel, target: Target) -> bool:
-    """The kernel holds so many values at once that only the assembler knows whether they fit."""
+    """Whether so many values are live at once that only the assembler can tell whether they fit."""
     most = min(target.max_registers_per_thread, target.registers_per_sm // kernel.threads.data)
     return peak_registers(kernel) > _DOUBTFUL * most
 
 
 def peak_registers(kernel: t.Kernel) -> int:
-    """The most 32-bit words of registers that one thread's values take at once. wgmma's accumulators are left out: a
-    schedule is chosen for them."""
+    """The most 32-bit registers per thread of simultaneously live values. Accumulators of wgmma are left out: schedules
+    are chosen for them."""
     ops = list(kernel.walk())
     place = {op: number for number, op in enumerate(ops)}
     last = _ends(ops, place)
@@ -64,7 +64,8 @@ def _ends(ops: list[Operation], place: Mapping[Operation, int]) -> dict[Operatio
 def _span(
     op: Operation, value: SSAValue, place: Mapping[Operation, int], last: Mapping[Operation, int]
 ) -> tuple[int, int]:
-    """From where to where a use keeps a buffer: the op, or the outermost loop around it that doesn't declare it."""
+    """The live range of one use of a buffer: the op, or the outermost loop around it that does not declare the
+    buffer."""
     declared = value.owner
     first, end, around = place[op], last[op], op.parent_op()
     while isinstance(declared, Operation) and around is not None and place.get(around, -1) > place[declared]:

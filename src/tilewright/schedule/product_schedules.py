@@ -1,4 +1,4 @@
-"""Which folder schedules the matrix products of a target, and what the compiler asks of such a folder."""
+"""The interface between the compiler and the folders that schedule matrix products, one per family of targets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tilewright.lang.schedule import Schedule
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper import candidates, extents, operands
 from tilewright.schedule.hopper.accumulator_placement import Refused as Refused
+from tilewright.schedule.hopper.candidate import Candidate as Candidate
 from tilewright.schedule.hopper.candidates import Attempt as Attempt
-from tilewright.schedule.hopper.candidates import Candidate as Candidate
 from tilewright.schedule.hopper.candidates import Scheduled as Scheduled
 from tilewright.schedule.hopper.operands import Analysis as Analysis
 from tilewright.schedule.hopper.operands import ThreadCopiedOperand as ThreadCopiedOperand
@@ -61,5 +61,5 @@ FOLDERS = {
 
 
 def schedules_of(target: Target) -> ProductSchedules:
-    """Those that the target's row names."""
+    """The schedules that the target's row names."""
     return FOLDERS[target.product_schedules]

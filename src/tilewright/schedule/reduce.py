@@ -30,20 +30,20 @@ TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 _LANE_BITS = LANES.bit_length() - 1
 
 _WAYS = 4
-"""Chains in which a thread adds up the elements of a row that it holds."""
+"""Independent chains in which a thread adds the elements of a row."""
 
 _WIDE = 32
-"""Registers that the chains of all its rows may take."""
+"""Registers that the chains of all rows of a thread may take."""
 
 _RUN = 16
-"""Steps of a stream that are added up before their sum joins the total."""
+"""Steps of a stream that are summed before their sum is added to the total."""
 
 _READ_BACK = 16
-"""Partial results that a thread reads back and reduces by itself; more would take the registers of its elements."""
+"""Partial results that a thread reads back and reduces by itself; more would take too many registers."""
 
 
 def accumulator(dtype: DType) -> DType:
-    """Type in which a reduction of ``dtype`` is carried: narrow floats in f32, narrow integers in i32."""
+    """The type in which a reduction of ``dtype`` accumulates: f32 for narrow floats, i32 for narrow integers."""
     if dtype.is_float:
         return f32
     return dtype if dtype.bits >= 32 else i32
@@ -67,20 +67,20 @@ class Reduction:
 
     @property
     def folds(self) -> bool:
-        """A thread holds several elements of each row, or some that no thread needs and that lanes must not exchange;
-        otherwise its one element is reduced in place."""
+        """Whether a thread holds several elements of each row, or some that lanes must not exchange; otherwise its one
+        element is reduced in place."""
         cls = self.outer[self.axis]
         several = cls is not None and self.lowering.placement.digits(cls).registers > 1
         return several or self.lowering.live(self.outer, spans_of(self.source)) != TRUE
 
     @property
     def rounds(self) -> bool:
-        """The order of the operands shows in the result."""
+        """Whether the result depends on the order of the operands."""
         return self.fn == "sum" and self.dtype.is_float
 
     @property
     def ways(self) -> int:
-        """Chains in which a thread adds up each row."""
+        """Independent chains in which a thread adds each row."""
         cls = self.outer[self.axis]
         if not self.rounds or cls is None:
             return 1
@@ -88,13 +88,13 @@ class Reduction:
         return max(1, min(_WAYS, length // 2, _WIDE // rows))
 
     def lower(self) -> None:
-        """The reduction where it stands."""
+        """Lowers a reduction that is not accumulated over a stream."""
         targets = self.folded() if self.folds else self.operands()
         self.pin_rows()
         self.publish(self.across(targets)[-1])
 
     def folded(self) -> list[SSAValue]:
-        """The elements at hand reduced by each thread alone."""
+        """Reduces each thread's elements."""
         ways = self.ways
         targets = self.start(ways)
         self.fold(targets, ways)
@@ -111,7 +111,7 @@ class Reduction:
         return targets
 
     def fold(self, targets: list[SSAValue], ways: int = 1) -> None:
-        """Adds the elements at hand to ``targets``, one of every ``ways`` to each."""
+        """Adds the elements to ``targets``, one of every ``ways`` to each."""
         lowering = self.lowering
         live = lowering.live(self.outer, spans_of(self.source))
         place = self.home.register_of((self.outer[self.axis],), self.outer, R)
@@ -132,11 +132,12 @@ class Reduction:
 
     # -- a reduction that is accumulated over a stream -------------------------------------------------------------
     def begin(self) -> list[SSAValue]:
-        """What a thread carries through the stream: partial results; of sums the total and that of the latest run."""
+        """The partial results that a thread carries through the stream; for sums the total and the sum of the current
+        run."""
         return [*self.start(), *self.start()] if self.rounds else self.start()
 
     def accumulate(self, partials: list[SSAValue]) -> None:
-        """Reduces the elements at hand into the thread's partial results."""
+        """Reduces the elements of a step into the thread's partial results."""
         if not self.rounds:
             self.fold(partials)
             return
@@ -208,7 +209,7 @@ class Reduction:
         return buffers
 
     def across_warps(self, buffers: list[SSAValue], warps: list[int]) -> list[SSAValue]:
-        """One lane a warp publishes; everybody reads all partial results back and reduces them."""
+        """One lane per warp publishes its result; all threads read and reduce the partial results."""
         lowering, op = self.lowering, self.op
         kept = [b for c in self.inner if c is not None for b in lowering.placement.digits(c).thread_bits]
         count, parts, others = self.home.registers(self.inner), 1 << len(warps), 1 << len(kept)
@@ -243,7 +244,8 @@ class Reduction:
         return results
 
     def across_rows(self, shared: Sequence[SSAValue], row: Expr, rows: int, parts: int) -> list[SSAValue]:
-        """Many rows: their parts are dealt to all threads, neighbours reduce one row, and all read the results back."""
+        """For many rows: their partial results are distributed over all threads, neighbours reduce one row, and all
+        read the results."""
         lowering, op, threads = self.lowering, self.op, self.home.threads
         total = rows * parts
         dealt = R * threads + TID

@@ -1,4 +1,4 @@
-"""Axes that reshapes split or merge: the digits of the parts are those of the whole, so that nothing is moved."""
+"""Axes that reshapes split or merge: the digits of the parts are those of the whole, so that nothing moves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Parts = Mapping[ClassId, tuple[ClassId, ...]]
 
 
 _KEPT = 8
-"""The most parts of an axis that a thread has an element of each."""
+"""The most parts of which a thread holds an element each."""
 
 
 def parts_of(
@@ -62,7 +62,8 @@ def register_axes(
     parts: Parts,
     sizes: Mapping[ClassId, int],
 ) -> dict[ClassId, int]:
-    """Wholes of which each thread has an element in all parts, a few that are reduced: with how many there are."""
+    """Wholes of which each thread holds an element of every part, because a few parts are reduced: the number of
+    parts."""
     along = {axes_of[op.x][op.axis.data] for op in kernel.walk() if isinstance(op, tile.Reduce)}
     slowest = {whole: found[0] for whole, found in parts.items()}
     return {w: sizes[p] for w, p in slowest.items() if p in along and sizes[p] <= _KEPT}
@@ -83,8 +84,8 @@ def distribute_parts(
     sizes: Mapping[ClassId, int],
     spread: Callable[[Parts], Distribution],
 ) -> Distribution:
-    """What ``spread`` makes of the classes that are not parts, and these beside their wholes; of wholes whose digits
-    can't be cut where their parts meet the parts are spread as any others are."""
+    """The distribution that ``spread`` gives the classes that are not parts, extended to parts; wholes whose digits
+    cannot be divided at the boundaries of their parts are distributed as separate classes."""
     while True:
         made = spread(parts)
         digits: list[tuple[ClassId, Digits]] = []
@@ -103,7 +104,8 @@ def distribute_parts(
 
 
 def _cut(digits: Digits, sizes: Sequence[int]) -> list[Digits] | None:
-    """The digits of the parts of a class, the fastest first; None where a digit lies in two and can't be divided."""
+    """The digits of the parts of a class, the fastest first; None where a digit crosses a boundary and can't be
+    divided."""
     left = list(digits.modes)
     found: list[Digits] = []
     for size in reversed(sizes[1:]):
@@ -131,7 +133,7 @@ def _cut(digits: Digits, sizes: Sequence[int]) -> list[Digits] | None:
 
 
 def _framed(modes: Sequence[Mode]) -> tuple[Mode, ...]:
-    """A vector first and repeats last, as digits have them."""
+    """The digits with a vector first and repeats last."""
     atoms = [m for m in modes if isinstance(m, InThreads) or m.atom]
     repeats = prod(m.count for m in modes if isinstance(m, InRegisters) and not m.atom)
     first = () if atoms and isinstance(atoms[0], InRegisters) else (InRegisters(1),)

@@ -62,19 +62,14 @@ class StateView:
     fixed: tuple[tuple[Digit, int], ...] = ()
 
     def fix(self, digit: Digit, value: int) -> StateView:
-        """The part of it where a digit has a value."""
+        """The part of the state where a digit has a value."""
         return StateView(self.buffers, self.digits, (*self.fixed, (digit, value)))
 
     def register(self, domain: Sequence[Digit]) -> Expr:
         """The register of what belongs to register r of a map over ``domain``."""
         if tuple(domain) == self.digits and not self.fixed:
             return R
-        values: dict[Digit, Expr] = {**digits_of(domain), **{d: Const(v) for d, v in self.fixed}}
-        result, scale = expr(0), 1
-        for digit in self.digits:
-            result = result + values[digit] * scale
-            scale *= digit[1]
-        return result
+        return number_of(self.digits, {**digits_of(domain), **{d: Const(v) for d, v in self.fixed}})
 
 
 def digits_of(domain: Sequence[Digit]) -> dict[Digit, Expr]:
@@ -85,6 +80,15 @@ def digits_of(domain: Sequence[Digit]) -> dict[Digit, Expr]:
         found[digit] = R // scale % digit[1]
         scale *= digit[1]
     return found
+
+
+def number_of(digits: Sequence[Digit], values: Mapping[Digit, Expr]) -> Expr:
+    """The number that the values of digits form, the fastest first."""
+    result, scale = expr(0), 1
+    for digit in digits:
+        result = result + values[digit] * scale
+        scale *= digit[1]
+    return result
 
 
 def ordered(bits: Sequence[int]) -> Expr:
@@ -106,7 +110,7 @@ def of_bits(bits: Sequence[tuple[int, int]]) -> Expr:
 
 
 def other_lane(lowering: MoveLowering, buffer: SSAValue, bit: int, source: Operation) -> SSAValue:
-    """The registers of the lane that differs in a bit."""
+    """The registers of the lane whose index differs in a bit."""
     kind = t.registers_of(buffer)
     target = lowering.registers(source.name.removeprefix("tile."), kind.dtype.dtype, kind.count.data)
     whole = [((0,), expr(0))]
@@ -116,7 +120,7 @@ def other_lane(lowering: MoveLowering, buffer: SSAValue, bit: int, source: Opera
 
 @dataclass(frozen=True)
 class CoveredDigits:
-    """What the covered digits are: thread bits, digits in registers, and the distance of two blocks."""
+    """The digits covered so far: thread bits, register digits, and the distance between two blocks."""
 
     bits: tuple[int, ...] = ()
     digits: tuple[Digit, ...] = ()
@@ -157,7 +161,7 @@ class ScanLowering:
         return found
 
     def lower(self) -> None:
-        """The scan where it stands."""
+        """Lowers the scan."""
         lowering, op = self.lowering, self.op
         before = [lowering.materialise(v, op).buffer for v in op.before]
         first = next((i for i, (mode, _) in enumerate(self.modes) if isinstance(mode, int)), len(self.modes))
@@ -188,8 +192,8 @@ class ScanLowering:
         self.publish(local, low, total, before if alone else [])
 
     def neighbours(self, digit: Digit, before: Sequence[SSAValue]) -> tuple[list[StateView], StateView]:
-        """The running states of each thread's groups, in place, and the groups' totals; ``before``, if it is known,
-        is the state before the first element of the only group."""
+        """The running states of each thread's groups, in place, and the groups' totals; ``before``, if known, is the
+        state before the only group."""
         lowering, op = self.lowering, self.op
         if op.function is None:
             builder = lowering.mapping(self.axes, *op.elements)
@@ -220,7 +224,7 @@ class ScanLowering:
         return R - minimum(R // stride % digit[1], 1) * stride
 
     def follows(self, digit: Digit) -> Expr:
-        """Register r is not the first one along a digit."""
+        """Whether register r is not the first one along a digit."""
         return R // self.register_stride(digit) % digit[1] > 0
 
     def register_stride(self, digit: Digit) -> int:
@@ -228,7 +232,7 @@ class ScanLowering:
         return prod(d[1] for d in self.digits[: self.digits.index(digit)])
 
     def begun_alike(self, before: Sequence[SSAValue]) -> list[SSAValue]:
-        """Registers for running states, which hold the state before the first element if it is known."""
+        """Registers for running states, initialised to the state before the first element if it is known."""
         lowering = self.lowering
         builder = lowering.mapping(self.axes)
         values = [builder.read(Buffered(b, self.inner), d) for b, d in zip(before, self.dtypes, strict=False)] or [
@@ -249,7 +253,7 @@ class ScanLowering:
         return [values[v] for v in results]
 
     def masked(self, value: SSAValue) -> SSAValue:
-        """A scanned value in registers; beyond the domain what changes no state, where there is such a number."""
+        """A scanned value in registers, with the function's identity beyond the domain if there is one."""
         lowering = self.lowering
         held = lowering.materialise(value, self.op).buffer
         valid = self.valid(lowering.mapping(self.axes).coordinate(self.cls))
@@ -281,7 +285,7 @@ class ScanLowering:
         return self.lowering.valid([self.cls], [self.span], [place])
 
     def begun(self, domain: Sequence[Digit], fixed: Values | None = None) -> Expr:
-        """Something comes before a group in its block."""
+        """Whether something precedes a group in its block."""
         values = {**digits_of(domain), **{d: Const(v) for d, v in (fixed or {}).items()}}
         number = bit_field(self.block.bits)
         if self.reverse:
@@ -325,7 +329,7 @@ class ScanLowering:
         return view
 
     def lanes(self, total: StateView, bit: int, stride: int) -> StateView:
-        """Blocks of two lanes, which differ in a bit, become one."""
+        """Merges blocks of two lanes whose indices differ in a bit."""
         step = self.step(total.digits)
         sent = self.widened(total)
         moved = [self.exchanged(buffer, bit) for buffer in sent]
@@ -352,7 +356,7 @@ class ScanLowering:
             step.prefixes[key] = step.choose(takes, joined, old)
 
     def finished(self, step: StateMap, total: State) -> StateView:
-        """Emits a step; the new prefixes are kept, the total is returned."""
+        """Emits a step; keeps the new prefixes and returns the total."""
         *views, whole = step.finish([*step.prefixes.values(), total])
         self.prefix = {**self.prefix, **dict(zip(step.prefixes, views, strict=True))}
         return whole
@@ -362,7 +366,7 @@ class ScanLowering:
         return other_lane(self.lowering, buffer, bit, self.op)
 
     def widened(self, total: StateView) -> list[SSAValue]:
-        """A state as it moves between threads: in types of at least 32 bits, every register of which is set."""
+        """A state as it is exchanged between threads: in types of at least 32 bits, with every register set."""
         wide = [_wide(d) for d in self.dtypes]
         if wide == self.dtypes:
             return list(total.buffers)
@@ -371,7 +375,7 @@ class ScanLowering:
         return list(step.finish([values], wide)[0].buffers)
 
     def warps(self, total: StateView, bits: Sequence[int], stride: int) -> StateView:
-        """Blocks of several warps become one: a lane of each publishes its total, everybody combines all of them."""
+        """Merges blocks of several warps: a lane of each publishes its total, and all threads combine them."""
         lowering, parts = self.lowering, 1 << len(bits)
         place = self.published(self.widened(total), bits, total)
         step = self.step(total.digits)
@@ -395,7 +399,7 @@ class ScanLowering:
         return self.finished(step, running[0 if self.reverse else parts - 1])
 
     def chain(self, step: StateMap, states: Sequence[State], exists: Sequence[Expr]) -> list[State]:
-        """The running states of neighbouring blocks, of which some may be empty."""
+        """The running states of consecutive blocks, some of which may be empty."""
         found = list(states)
         if self.reverse:
             for q in range(len(states) - 2, -1, -1):
@@ -431,7 +435,7 @@ class ScanLowering:
         return read
 
     def repeats(self, total: StateView, digit: Digit) -> StateView:
-        """Blocks of one thread, which differ in a digit, become one."""
+        """Merges blocks of one thread that differ in a digit."""
         domain = [d for d in total.digits if d != digit]
         count, stride = digit[1], digit[2]
         step = self.step(domain)
@@ -459,7 +463,7 @@ class ScanLowering:
 
     # -- ends ---------------------------------------------------------------------------------------------------------
     def begun_with(self, before: Sequence[SSAValue], total: StateView) -> StateView:
-        """The state before the first element comes before all groups, and is the last one of an empty domain."""
+        """Combines the state before the first element with all groups; it is also the last state of an empty domain."""
         step = self.step(total.digits)
         first = step.read(StateView(tuple(before), total.digits))
         step.prefixes = {}
@@ -592,7 +596,7 @@ def _is_warp(mode: Digit | int) -> bool:
 
 
 def _wide(dtype: DType) -> DType:
-    """In which values move between threads."""
+    """The type in which values are exchanged between threads."""
     if not dtype.is_bool and dtype.bits >= 32:
         return dtype
     return f32 if dtype.is_float else i32

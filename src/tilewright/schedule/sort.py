@@ -27,7 +27,7 @@ from tilewright.lang.fns import BinaryFn
 from tilewright.layout.register import LANES
 from tilewright.schedule.distribute import InRegisters, InThreads, ceil_power
 from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
-from tilewright.schedule.scan import Digit, digits_of, of_bits, other_lane
+from tilewright.schedule.scan import Digit, digits_of, number_of, of_bits, other_lane
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, spans_of
 from tilewright.transport import dialect as t
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 SORTS = "sort"
-"""What maps of a network combine by."""
+"""The combining function that maps of a sorting network name."""
 
 Bit: TypeAlias = Digit | int
 """A bit of the coordinate: a digit of two registers, or a bit of the thread index."""
@@ -54,11 +54,7 @@ class Keys:
         """The register of the element whose digits have some values."""
         if all(values[d] == own for d, own in digits_of(self.digits).items()):
             return R
-        result, scale = expr(0), 1
-        for digit in self.digits:
-            result = result + values[digit] * scale
-            scale *= digit[1]
-        return result
+        return number_of(self.digits, values)
 
 
 class SortLowering:
@@ -88,7 +84,7 @@ class SortLowering:
         return found
 
     def lower(self) -> None:
-        """The sort where it stands."""
+        """Lowers the sort."""
         op, held = self.op, tuple(b for b in self.bits if isinstance(b, tuple))
         if op.count is None:
             size = tile.tile_type(op.x).axes_tuple[op.axis.data].size
@@ -119,19 +115,16 @@ class SortLowering:
         return Keys(buffer, tuple(domain))
 
     def padded(self, added: Sequence[Digit] = ()) -> Keys:
-        """The elements in registers; the greatest number beyond the domain, and where ``added`` digits are not 0."""
+        """The elements in registers, with the greatest number beyond the domain and where ``added`` digits are not
+        0."""
         lowering, op = self.lowering, self.op
         held = lowering.materialise(op.x, op).buffer
         home = [d for d in self.home.register_order if d[0] in self.axes and d[1] > 1]
         domain = [bit for d in home for bit in (_bits(d) if d[0] == self.cls else [d])] + list(added)
         values = digits_of(domain)
-        register, scale = expr(0), 1
-        for digit in home:
-            value = values.get(digit) if digit[0] != self.cls else None
-            if value is None:
-                value = sum((values[b] * (b[2] // digit[2]) for b in _bits(digit)), expr(0)) % digit[1]
-            register = register + value * scale
-            scale *= digit[1]
+        along = [d for d in home if d[0] == self.cls]
+        numbers = {d: sum((values[b] * (b[2] // d[2]) for b in _bits(d)), expr(0)) % d[1] for d in along}
+        register = number_of(home, {**values, **numbers})
         place = of_bits([(b, 1 << i) for i, b in enumerate(self.bits) if isinstance(b, int)])
         place = place + sum((values[b] * b[2] for b in values if b[0] == self.cls), expr(0))
         span = spans_of(op.x)[op.axis.data]
@@ -156,13 +149,14 @@ class SortLowering:
         return keys
 
     def merged(self, keys: Keys, bits: Sequence[Bit]) -> Keys:
-        """A bitonic sequence in ascending order."""
+        """Sorts a bitonic sequence in ascending order."""
         for bit in reversed(bits):
             keys = self.compared(keys, bit, None)
         return keys
 
     def compared(self, keys: Keys, bit: Bit, direction: Bit | None) -> Keys:
-        """Elements whose coordinates differ in a bit, the lesser where it equals that of the direction, or is 0."""
+        """Compares and exchanges elements whose coordinates differ in a bit; the lesser goes where the bit equals that
+        of the direction, or is 0."""
         other = keys if isinstance(bit, tuple) else self.exchanged(keys, bit)
         builder, values = self.step(keys.digits), digits_of(keys.digits)
         if isinstance(bit, tuple):
@@ -233,5 +227,5 @@ def _value(bit: Bit, values: Mapping[Digit, Expr]) -> Expr:
 
 
 def _place(bits: Sequence[Bit], bit: Bit) -> int:
-    """The number of a bit of the coordinate; those added lie above."""
+    """The number of a bit of the coordinate; added bits are the highest."""
     return bits.index(bit) if isinstance(bit, int) else bit[2].bit_length() - 1

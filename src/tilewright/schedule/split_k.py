@@ -1,4 +1,4 @@
-"""Split-K: the steps of an accumulating stream dealt out to several programs, whose sums another kernel adds in order.
+"""Split-K: distributes the steps of an accumulating stream over several programs; another kernel adds their sums.
 
 A kernel whose tile is ``f += X`` over a stream, then an epilogue, becomes two that run one after another. X is a
 product, or any other value of the step, such as the sum of its rows; ``f = max(f, X)`` and ``min`` are cut alike::
@@ -6,8 +6,8 @@ product, or any other value of the step, such as the sum of its rows; ``f = max(
     product    for program (s, ...):  f over the steps s * per .. (s + 1) * per;   sums[s, ...] = f
     combine    for program (...):     f = sums[0, ...] + sums[1, ...] + ...;       the epilogue
 
-The sums lie in f32 in a workspace, one tensor a fragment. They are added in an order that is the schedule's, so that
-equal arguments give equal results.
+The sums lie in f32 in a workspace, one tensor per fragment. They are added in a fixed order, so that equal arguments
+give equal results.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from tilewright.tile.ops import COUNTER, ops_in, program_index
 from tilewright.tile.queries import coords_of, element, is_constant, is_elementwise, spans_of
 
 PART = Sym(program_index(0))
-"""The part that a program of the product sums up."""
+"""The number of the part that a program computes."""
 PARTS = Sym(f"split{OWN}parts")
-"""How many there are: a launch says."""
+"""The number of parts, which a launch passes."""
 PART_COUNTER = f"{COUNTER}part"
 FEW = 8
-"""Parts that a program adds one after the other: 2 in eights, of which six are not there, took 5 us more (H200)."""
+"""Parts that a program adds one after the other: 2 in groups of eight, of which six are absent, took 5 us more
+(H200)."""
 TOGETHER = 16
 """Of more parts it loads so many at once, of so few elements that all SMs have some: 64 parts of 128 x 128 took 16 us
 one after the other, 7 in eights of 512 elements, 2.4 in sixteens of 128, and as much in 32 at once (H200)."""
@@ -42,11 +43,11 @@ MOST_ADDED = 128
 FOLDS = {BinaryFn.ADD: ReduceFn.SUM, BinaryFn.MAX: ReduceFn.MAX, BinaryFn.MIN: ReduceFn.MIN}
 """How a fragment may take in what steps give, and parts of it: in any order."""
 _STEP = tile.FragmentRead | tile.FragmentWrite | tile.Load | tile.Dot | tile.Reduce | tile.Yield
-"""What a step does besides computing element by element."""
+"""Ops of a step besides element-wise ones."""
 
 
 class NotSplitError(Exception):
-    """Why a kernel's stream can't be dealt out."""
+    """Why a kernel's stream can't be split."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Split:
         return [*(Sym(program_index(axis)) for axis in beside), *axes]
 
     def product(self) -> tile.Kernel:
-        """The kernel that sums up parts."""
+        """The kernel that computes partial sums."""
         names: Names = {program_index(i): Sym(program_index(i + 1)) for i in range(len(self.kernel.grid))}
         trip, counter = self.stream.trip.expr, self.stream.counter.data
         copy = self._copier()
@@ -115,7 +116,7 @@ class Split:
         return copy.kernel([PARTS, *(extent.expr.substitute(names) for extent in self.kernel.grid)], [PARTS >= 1])
 
     def combine(self) -> tile.Kernel:
-        """The kernel that adds the parts, and does the rest."""
+        """The kernel that adds the partial sums and runs the epilogue."""
         copy = self._copier()
         for op in _needed(ops_in(self.kernel.body.block), without=self.stream):
             if op is self.stream:
@@ -125,8 +126,8 @@ class Split:
         return copy.kernel([extent.expr for extent in self.kernel.grid], [PARTS >= 1])
 
     def clustered(self, narrow: tile.Kernel, parts: int) -> tile.Kernel:
-        """The kernel whose programs along a last axis sum up ``parts``, and each do the rest for a share of the
-        columns, which is what a program of ``narrow``, the kernel in tiles of so many columns, has."""
+        """The kernel whose programs along a last axis compute ``parts`` partial sums, and each run the epilogue for a
+        share of the columns, those of a program of ``narrow`` (the kernel in tiles of so many columns)."""
         rest = split(narrow, many=False)
         axis = len(self.kernel.grid)
         part, columns = Sym(program_index(axis)), program_index(axis - 1)
@@ -167,8 +168,8 @@ class Split:
         return all(isinstance(term, tile.Dot) and spans_of(term.a)[1] == span for term in terms)
 
     def behind(self, columns: str) -> list[Operation]:
-        """What the kernel does but for the stream, of whose fragments it only reads the sums. All that it stores lies
-        in the program's ``columns``."""
+        """The kernel's ops without the stream, whose fragments they only read. All stores lie in the program's
+        ``columns``."""
         sums = {fragment.result for fragment in self.fragments}
         ops = [op for op in ops_in(self.kernel.body.block) if op is not self.stream and op not in self.fragments]
         for op in ops:
@@ -207,7 +208,7 @@ class Split:
 
 
 def split(kernel: tile.Kernel, *, many: bool) -> Split:
-    """The kernel's stream in parts, ``many`` of them or few; NotSplitError where that would not be the same program."""
+    """The kernel's stream as parts, ``many`` or few; NotSplitError where that would not be the same program."""
     block = ops_in(kernel.body.block)
     streams = [op for op in block if isinstance(op, tile.Stream)]
     if len(streams) != 1:
@@ -242,8 +243,8 @@ def fold_of(fragment: tile.FragmentInit) -> BinaryFn:
 
 
 def _accumulated(write: tile.FragmentWrite) -> tile.FragmentInit:
-    """The fragment that ``f += X`` changes, from zero; ``max`` and ``min``, which a number may be given to twice, from
-    any."""
+    """The fragment that ``f += X`` updates, starting at zero; for ``max`` and ``min``, which are idempotent, at any
+    constant."""
     fragment, total = write.frag.owner, write.value.owner
     if not isinstance(total, tile.Binary) or total.fn.data not in FOLDS:
         raise NotSplitError("a stream that does more with a fragment than to add to it")

@@ -1,7 +1,7 @@
-"""Sums of kernels without products in parts: for which launches, and in how many.
+"""Split reductions of kernels without products: for which launches, and into how many parts.
 
 A sum over the rows of a narrow matrix, or of a whole tensor, has few programs of many steps: most SMs are idle. Its
-stream is cut as one of products is (``schedule.split_k``), and another kernel adds the parts.
+stream is split like that of a product (``schedule.split_k``), and another kernel adds the parts.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import spans_of
 
 _BYTES_OF_AN_SM = 65536
-"""What the CTAs of an SM have in flight."""
+"""Bytes in flight per SM."""
 _LEAST, _MOST = 4, 64
 """Steps of a part at least, and parts at most (1 x 2^24 bf16 in steps of 16,384, H200: 16, 64, 128 and 256 parts 55,
 31, 35 and 49 us; in steps of 4,096 148, 55, 46 and 53)."""
 _FEWEST = 3
-"""Parts that pay: with 2 of 16384 x 4096 bf16 48 us, without parts in tiles of half the width 46 (H200)."""
+"""The least number of parts that pays: with 2 of 16384 x 4096 bf16 48 us, without parts in tiles of half the width 46
+(H200)."""
 _ADDING = 8
-"""Steps that have to be saved: the second kernel takes as long."""
+"""The least number of steps to save: the second kernel takes as long."""
 
 
 @dataclass(frozen=True)
 class SplitSumLaunches:
-    """The launches of a kernel whose sums are cut, and into how many parts."""
+    """The launches for which a kernel's sums are split, and the number of parts."""
 
     predicate: Expr
     parts: Expr
 
 
 def split_sum_launches(kernel: tile.Kernel, target: Target) -> SplitSumLaunches | None:
-    """None where the kernel does anything else than to sum up."""
+    """None where the kernel is anything but a sum."""
     try:
         found = split(kernel, many=True)
     except NotSplitError:

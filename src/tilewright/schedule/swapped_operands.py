@@ -19,26 +19,26 @@ _TURN = (1, 0)
 
 
 def swapped(kernel: tile.Kernel) -> tile.Kernel | None:
-    """The same program with the operands of all products swapped; None where a product goes elsewhere than into a
-    fragment that nothing else changes."""
+    """The program with the operands of all products swapped; None where a product is not accumulated in a fragment of
+    its own."""
     sums: set[Operation] = set()
-    turned: set[SSAValue] = set()
+    transposed: set[SSAValue] = set()
     for dot in kernel.walk():
         if isinstance(dot, tile.Dot):
             total = _total(dot)
             if total is None:
                 return None
             sums.add(total)
-            turned |= {v.owner.frag for v in total.operands if isinstance(v.owner, tile.FragmentRead)}
-    for fragment in turned:
+            transposed |= {v.owner.frag for v in total.operands if isinstance(v.owner, tile.FragmentRead)}
+    for fragment in transposed:
         writes = (use.operation for use in fragment.uses if isinstance(use.operation, tile.FragmentWrite))
         if any(write.value.owner not in sums for write in writes):
             return None
-    return _Swap(kernel, sums, turned).run() if turned else None
+    return _Swap(kernel, sums, transposed).run() if transposed else None
 
 
 def _total(dot: tile.Dot) -> tile.Binary | None:
-    """``f + dot``, which is written to f and goes nowhere else."""
+    """``f + dot``, if it is written to f and has no other use."""
     uses = [use.operation for use in dot.result.uses]
     total = uses[0] if len(uses) == 1 else None
     if not isinstance(total, tile.Binary) or total.fn.data is not BinaryFn.ADD:
@@ -52,11 +52,12 @@ def _total(dot: tile.Dot) -> tile.Binary | None:
 
 
 class _Swap(Copier):
-    """The copy; ``sums`` are the additions of products, ``turned`` the fragments that are held transposed."""
+    """Copies the program; ``sums`` are the additions of products, ``transposed`` the fragments that are held
+    transposed."""
 
-    def __init__(self, source: tile.Kernel, sums: set[Operation], turned: set[SSAValue]):
+    def __init__(self, source: tile.Kernel, sums: set[Operation], transposed: set[SSAValue]):
         super().__init__(source)
-        self._sums, self._turned = sums, turned
+        self._sums, self._turned = sums, transposed
 
     def run(self) -> tile.Kernel:
         for op in ops_in(self.source.body.block):

@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.cached import cached_property
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import ExprError, solved_for, symbol_plus
+from tilewright.base.expr import ExprError, solve, symbol_plus
 from tilewright.simulate.elementwise import cast
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
@@ -22,7 +22,7 @@ from tilewright.transport.dialect import Kernel
 
 @dataclass(frozen=True)
 class BoundTensor:
-    """One tensor argument: its array, and its strides in elements."""
+    """A tensor argument: its array, and its strides in elements."""
 
     name: str
     dtype: DType
@@ -116,16 +116,13 @@ def _bind_tensor(kernel: Kernel, name: str, kind: TensorType, array: Array, symb
 
 def _solve_dims(bound: dict[SSAValue, BoundTensor], symbols: dict[str, int]) -> None:
     """Symbols that only expressions of several terms have, such as ``2*N`` and ``H*D``."""
-    pairs = [
+    pairs = (
         (dim.expr, extent)
         for argument, tensor in bound.items()
         if isinstance(argument.type, TensorType)
         for dim, extent in zip(argument.type.dims, tensor.array.shape, strict=True)
-    ]
-    while any(not dim.symbols <= symbols.keys() for dim, _ in pairs):
-        found = (solved_for(dim, extent, symbols) for dim, extent in pairs if not dim.symbols <= symbols.keys())
-        symbol, value = next(solution for solution in found if solution is not None)
-        symbols[symbol] = value
+    )
+    solve(pairs, symbols)
 
 
 def _check_dims(kernel: Kernel, bound: dict[SSAValue, BoundTensor], symbols: dict[str, int]) -> None:

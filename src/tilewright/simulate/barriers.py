@@ -43,7 +43,7 @@ class ArrivalBarrier:
 
 @dataclass
 class SimulatedMbarrier:
-    """One mbarrier (PTX ISA, 9.7.13.15): a phase completes when no arrival and no transaction byte is outstanding."""
+    """An mbarrier (PTX ISA, 9.7.13.15): a phase completes when its pending count and its tx-count are both zero."""
 
     name: str
     slot: int

@@ -59,7 +59,7 @@ class CtaClocks:
         return self._copies + warp
 
     def generic(self, columns: Array) -> Array:
-        """Which columns stand for the generic proxy: threads, and cp.async."""
+        """The columns of the generic proxy: threads, and cp.async."""
         return (columns < self.threads) | ((columns >= self._copies) & (columns < self._wgmma))
 
     def wgmma(self, row: int) -> int:
@@ -71,7 +71,7 @@ class CtaClocks:
         return self._bulk + row // WARPGROUP_THREADS
 
     def name(self, column: int) -> str:
-        """What a column stands for, for messages."""
+        """The name of a column's agent, for messages."""
         if column < self._mbarriers:
             return f"thread {column}"
         if column < self._copies:

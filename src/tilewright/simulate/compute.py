@@ -188,7 +188,7 @@ def _wrapped(value: Value) -> Value:
 
 
 def _live(op: TransportOp, symbols: Symbols, node: Any, count: int) -> Array | None:
-    """Which registers are used later, the same for all threads; None: all."""
+    """The registers that are read later, the same for all threads; None: all."""
     value = np.asarray(symbols.of(node, count), np.bool_)
     assert value.size in (1, count), f"{op.name}: live depends on the thread"
     return None if value.all() else np.broadcast_to(value.ravel(), count)

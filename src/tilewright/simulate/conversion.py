@@ -40,7 +40,7 @@ def run_exchange(op: Exchange, source: RegisterBuffer, target: RegisterBuffer, s
 
 
 def _places(op: TransportOp, choices: Any, indices: Any, symbols: Symbols, threads: int) -> Array:
-    """For every thread the number that each pick chooses."""
+    """For every thread the index of the choice that each pick selects."""
     columns: list[Array] = []
     for row, index in zip(choices, indices, strict=True):
         numbers = np.array([c.data for c in row])

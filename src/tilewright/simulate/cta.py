@@ -24,7 +24,7 @@ _STATIC_ALIGN_BYTES = 1024
 
 @dataclass(frozen=True)
 class SharedAllocation:
-    """Where each shared buffer lies in the arena, and which mbarriers there are; the same for every CTA."""
+    """The offset of each shared buffer in the arena, and the mbarriers; the same for every CTA."""
 
     size: int
     cell: int

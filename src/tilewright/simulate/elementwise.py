@@ -188,7 +188,8 @@ def _truncated(value: Array, target: DType) -> Array:
 
 
 def argmax(value: Array, index: Array, other: Array, other_index: Array) -> Array:
-    """Where ``other`` replaces ``value``: it is greater, or it is the first NaN, or equal with the lower index."""
+    """True where ``other`` replaces ``value``: it is greater, or it is the first NaN, or it is equal and has the lower
+    index."""
     nan, other_nan = np.isnan(value), np.isnan(other)
     greater = (other > value) | (other_nan & ~nan)
     equal = (other == value) | (other_nan & nan)

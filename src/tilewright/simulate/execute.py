@@ -115,7 +115,7 @@ class ClusterSchedule:
 
 
 class Walk:
-    """One agent's execution of a block."""
+    """Executes a block for one agent."""
 
     def __init__(self, schedule: ClusterSchedule, agent: Agent):
         self.schedule, self.agent = schedule, agent
@@ -151,7 +151,7 @@ class Walk:
                     pass
 
     def _count(self, op: BarrierCount) -> Generator[Waiting]:
-        """All threads meet; each gets the number of those that hold another number than 0."""
+        """A barrier with reduction: each thread gets the number of threads whose value is not 0."""
         agent = self.agent
         assert len(agent.rows) == self.cta.threads, "threads of a CTA are counted where all of them are"
         key, threads = agent.barrier
@@ -355,7 +355,7 @@ class Walk:
             )
 
     def _read(self, op: Print | Trap) -> tuple[Array | None, list[Array]]:
-        """Where an op takes effect, and the elements of its buffers there."""
+        """The places where an op takes effect, and the elements of its buffers there."""
         count = op.count.data
         shape = (len(self.agent.rows), count)
         mask = masked(self.symbols.of(op.guard.expr, count), shape)
@@ -371,7 +371,7 @@ class Walk:
 
 
 def _scattered(mask: Array | None, registers: Array, buffer: RegisterBuffer) -> Array:
-    """Which elements of the buffer a print reads."""
+    """The elements of the buffer that a print reads."""
     read = np.zeros(buffer.data.shape, np.bool_)
     threads: Array = np.indices(registers.shape)[0]
     chosen = np.ones(registers.shape, np.bool_) if mask is None else mask
@@ -417,8 +417,8 @@ def _cluster(kernel: Kernel) -> int:
 
 
 def _grid(kernel: Kernel, arguments: LaunchArguments, grid_size: int | None) -> int:
-    """How many CTAs: one for each program, or for persistent kernels ``grid_size`` or a few clusters, at most one for
-    each program."""
+    """The number of CTAs: one for each program; for persistent kernels ``grid_size``, or a few clusters, and at most
+    one CTA for each program."""
     together = _cluster(kernel)
     most = max((grid_size or _PERSISTENT_CTAS * together) // together, 1) * together
     symbols = Symbols(np.arange(1), SharedValues.over(arguments.symbols))

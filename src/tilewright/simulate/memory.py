@@ -151,7 +151,7 @@ class GlobalMemory:
 
 
 class SharedBuffer:
-    """One shared buffer of the CTA of rank ``rank``, at byte ``offset`` of its arena."""
+    """A shared buffer of the CTA with rank ``rank``, at byte ``offset`` of its arena."""
 
     def __init__(self, hint: str, kind: SharedType, arena: Arena, offset: int, rank: int):
         self.hint, self.dtype, self.arena, self.offset, self.rank = hint, kind.dtype.dtype, arena, offset, rank

@@ -56,7 +56,7 @@ class RegisterBuffer:
         return int(values[0])
 
     def rows(self, first: int, count: int) -> RegisterBuffer:
-        """The same registers, of some of the threads."""
+        """The same registers of a subset of the threads."""
         part = slice(first, first + count)
         written = None if self.written is None else self.written[part]
         return RegisterBuffer(self.hint, self.dtype, self.data[part], written, self.first_thread + first)
@@ -84,7 +84,7 @@ class RegisterBuffer:
             self.group[self.group <= group] = 0
 
     def require(self, op: TransportOp, mask: Array | None = None, index: Array | None = None) -> None:
-        """Refuse reading elements that were never written; ``mask`` limits the threads and registers asked for."""
+        """Refuse to read elements that were never written; ``mask`` selects the threads and registers to check."""
         if self.written is None:
             return
         written = self.written if index is None else self.written[:, index]

@@ -43,9 +43,9 @@ class WorkspaceTensor:
     strides: tuple[Expr, ...]
     size_bytes: Expr
     kept: bool = False
-    """It outlives a launch of the program, and is zero before the first."""
+    """The workspace persists between launches of the program, and is zero before the first."""
     zeroed: Expr = FALSE
-    """Where a launch sets it to 0 before its kernels."""
+    """The condition under which a launch fills the workspace with zeros before its kernels."""
 
     def allocate(self, symbols: Mapping[str, int]) -> Array:
         """The tensor over poisoned bytes of exactly the workspace's size (but a byte at least)."""

@@ -87,7 +87,7 @@ def encode(op: TensorMap, tensor: BoundTensor, symbols: Symbols) -> Encoded:
 
 
 def address_of(array: Array) -> int:
-    """Where an array's first element lies."""
+    """The address of an array's first element."""
     return int(array.__array_interface__["data"][0])
 
 

@@ -67,7 +67,7 @@ class _ThreadCopies:
         return _ThreadCopies(made, tuple(coords), read, values(op.offset)[:, :, None] + steps * size, size)
 
     def of_rows(self, rows: Array) -> _ThreadCopies:
-        """Those of some of the threads."""
+        """The same copies for a subset of the threads."""
         coords = tuple(c[rows] for c in self.coords)
         return _ThreadCopies(self.made[rows], coords, self.read[rows], self.places[rows], self.element_bytes)
 

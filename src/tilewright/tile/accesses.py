@@ -39,7 +39,7 @@ from tilewright.tile.ops import COUNTER
 
 
 class Use(Enum):
-    """What an access does to its tensor."""
+    """The kind of an access: load, store or reduction."""
 
     LOAD = "loaded"
     STORE = "stored"
@@ -57,7 +57,7 @@ class Use(Enum):
 
     @property
     def reduces(self) -> bool:
-        """Programs meet, in any order: no other use of the tensor goes with it."""
+        """Programs may reduce into one element in any order; no other use of the tensor is allowed beside it."""
         return self not in (Use.LOAD, Use.STORE)
 
 
@@ -78,7 +78,7 @@ class _Access:
         return (self.coords, self.axes) == (other.coords, other.axes) and not self.loaded
 
     def __str__(self) -> str:
-        """For people: where, or along which axes at loaded coordinates."""
+        """For messages: the coordinates, or the axes at loaded coordinates."""
         if self.loaded:
             return f"loaded coordinates, a tile of {show_axes(self.axes or ())}"
         return "[" + ", ".join(map(str, self.coords)) + "]"
@@ -169,8 +169,8 @@ class Accesses:
         return high is not None and self.require(high <= dim)
 
     def require(self, predicate: Expr) -> bool:
-        """Have dispatch check a predicate over extents and scalars; False if no launch can meet it, or if it is about
-        what is loaded."""
+        """Adds a predicate over extents and scalars that dispatch checks; False if no launch can satisfy it, or if it
+        depends on loaded integers."""
         decided = simplify(predicate, self.limits.known)
         may = self.may_be(decided)
         if may and decided != TRUE:
@@ -178,7 +178,7 @@ class Accesses:
         return may
 
     def may_be(self, predicate: Expr) -> bool:
-        """Whether a launch can meet a predicate, and dispatch check it."""
+        """Whether a launch can satisfy a predicate that dispatch can check."""
         decided = simplify(predicate, self.limits.known)
         return decided != FALSE and self._loaded.isdisjoint(decided.symbols)
 
@@ -254,7 +254,7 @@ _I64 = (-(1 << 63), (1 << 63) - 1)
 
 
 def _apart(one: _Access, other: _Access) -> bool:
-    """No element belongs to both, in whichever programs: along some dimension their coordinates never meet."""
+    """Whether no element belongs to both, in any programs: along some dimension their coordinates never coincide."""
     if one.use.reduces or other.use.reduces:
         return False
     for (low, high), (below, above) in zip(one.ends, other.ends, strict=True):
@@ -275,7 +275,7 @@ def _alternate(one: Coord, other: Coord) -> bool:
 
 
 def _operands(e: Expr) -> list[Expr]:
-    """What the divisions, minima and maxima in ``e`` are taken of."""
+    """The operands of divisions, minima and maxima in ``e``."""
     own = list(e.children) if isinstance(e, (FloorDiv, Mod, Min, Max)) else []
     return own + [o for child in e.children for o in _operands(child)]
 

@@ -28,7 +28,8 @@ MAX_TILE_ELEMENTS = 1 << 20
 
 
 class KernelBuilder:
-    """What a trace builds: blocks of ops at the user's lines, the grid and the streams, with the rules of both."""
+    """The IR under construction: blocks of ops with source locations, the grid and the streams, and the rules of
+    both."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def shifts(stream: Stream) -> dict[SSAValue, Expr]:
 
 
 def terms(value: SSAValue) -> Iterator[SSAValue]:
-    """What a tile is the sum or the difference of, up to shapes and wider integers."""
+    """The terms of a sum or difference of tiles, up to broadcasts and wider integers."""
     value = behind(value)
     if (
         tile_type(value).rank > 0

@@ -39,7 +39,7 @@ class Coordinates:
         return found
 
     def placed(self, form: Expr, axes: Sequence[Axis]) -> Expr:
-        """``form`` with a symbol of its own for each range, so that bounds of it can be asked."""
+        """``form`` with a separate symbol for each range, so that its bounds can be queried."""
         ranges = {axis_symbol(d): axis for d, axis in enumerate(axes) if isinstance(axis, Span)}
         return form.substitute({name: Sym(self.position(r)) for name, r in ranges.items() if name in form.symbols})
 
@@ -72,14 +72,14 @@ class Coordinates:
         return name
 
     def _divisor(self, value: SSAValue) -> Expr | None:
-        """By what a remainder is one."""
+        """The divisor of a remainder."""
         while isinstance(value.owner, elements.Broadcast | elements.Expand):
             value = value.owner.x
         op = value.owner
         return self.of(op.b) if isinstance(op, elements.Binary) and op.fn.data is BinaryFn.MOD else None
 
     def _computed(self, value: SSAValue) -> Expr | None:
-        """What an op computes; None where its elements are no expression of those of its operands."""
+        """The expression of an op's elements; None where they are no expression of its operands' elements."""
         match value.owner:
             case elements.Index():
                 return Sym(axis_symbol(0))

@@ -15,7 +15,7 @@ from tilewright.tile.ops import ops_in, string
 from tilewright.tile.structure import Kernel
 
 Names: TypeAlias = Mapping[str, Expr]
-"""What stands for symbols in a copy."""
+"""The replacements of symbols in a copy."""
 
 
 def renamed(attribute: Attribute, names: Names) -> Attribute:

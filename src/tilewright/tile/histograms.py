@@ -14,7 +14,7 @@ from tilewright.tile.ops import TileOp, require, tile_type
 
 @irdl_op_definition
 class Histogram(TileOp):
-    """For each number below ``count`` how often it stands in the domain of ``x``; other numbers are skipped."""
+    """Counts, for each number below ``count``, its occurrences in the domain of ``x``; other numbers are skipped."""
 
     name = "tile.histogram"
     x = operand_def(TileType)

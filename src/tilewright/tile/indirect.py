@@ -16,7 +16,7 @@ from tilewright.tile.ops import TileOp, exprs, require, tensor_type, tile_type
 
 
 def index_symbol(operand: int) -> str:
-    """What stands for an element of index operand ``operand`` there."""
+    """The symbol of an element of index operand ``operand`` in coordinates."""
     return own(f"index{operand}")
 
 
@@ -98,7 +98,7 @@ class Scatter(_Scattering):
 
 @irdl_op_definition
 class ScatterReduce(_Scattering):
-    """Combines them with the tensor's by ``fn``; elements and programs may meet, in any order."""
+    """Combines the elements with the tensor's by ``fn``; several may target one element, in any order."""
 
     name = "tile.scatter_reduce"
     fn = attr_def(AtomicFnAttr)
@@ -119,7 +119,7 @@ class ScatterReduce(_Scattering):
 
 
 def by_places(op: Scatter | ScatterReduce) -> bool:
-    """Whether what it writes is counted by places in its tile: elements may meet, or nobody knows that they don't."""
+    """Whether its writes are identified by their positions in its tile, because several may target one element."""
     return isinstance(op, ScatterReduce) or bool(op.indices)
 
 
@@ -141,7 +141,7 @@ def moves_along(op: Gather | Scatter | ScatterReduce, dimension: int) -> tuple[i
 
 
 def scatter_number(op: Scatter | ScatterReduce) -> int:
-    """Which of the kernel's scatters it is, counted from 0."""
+    """The number of the scatter among the kernel's, counted from 0."""
     root: Operation = op
     while (parent := root.parent_op()) is not None:
         root = parent

@@ -28,7 +28,7 @@ from tilewright.tile.attributes import (
 from tilewright.tile.printing import text_of
 
 COUNTER = own("k")
-"""What counters of streams begin with."""
+"""Prefix of the names of stream counters."""
 
 GATE = own("gate")
 """An integer above 0 where every promise that a kernel relies on was found to hold."""
@@ -52,7 +52,7 @@ def integer(value: int) -> IntAttr:
 
 @lru_cache(maxsize=1 << 12)
 def string(value: str) -> StringAttr:
-    """The same for names, notes and places."""
+    """A string attribute, interned, for names, notes and locations."""
     return StringAttr(value)
 
 
@@ -179,7 +179,7 @@ Several: TypeAlias = list[T] | tuple[T, ...]
 
 @lru_cache(maxsize=1 << 10)
 def _segments(sizes: tuple[int, ...]) -> DenseArrayBase:
-    """How many operands belong to each variadic part of an op, as xDSL keeps it."""
+    """The number of operands of each variadic part of an op, in xDSL's representation."""
     return DenseArrayBase.from_list(i32, sizes)
 
 
@@ -231,8 +231,8 @@ class DialectOp(IRDLOperation, metaclass=OpClass):
             self.add_region(region)
 
     def walk(self, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
-        """This op and every one inside it as they stand now. xDSL's ``walk`` passes each through a generator for every
-        region, block and op around it, which costs a compilation more than what it looks for."""
+        """This op and every op inside it, as a list. xDSL's ``walk`` passes each op through a generator per enclosing
+        region, block and op, which costs a compilation more than its passes do."""
         if reverse or region_first:
             return super().walk(reverse=reverse, region_first=region_first)
         return iter(operations(self))

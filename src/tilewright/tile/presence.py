@@ -28,7 +28,7 @@ class Presence:
     """Expansions, transpositions and axes of one element that were dropped, by their names, with their positions."""
 
     def shaped(self, name: str, positions: Sequence[int]) -> Presence:
-        """The same after one of these."""
+        """The presence after one of these shape ops."""
         return replace(self, shapes=(*self.shapes, (name, tuple(positions))))
 
 
@@ -39,7 +39,7 @@ class Reshaped(Presence):
 
 
 def presence_of(node: Node) -> Presence | None:
-    """What a trace has noted of a value."""
+    """The presence that a trace has recorded for a value."""
     assert node.presence is None or isinstance(node.presence, Presence)
     return node.presence
 

@@ -47,7 +47,7 @@ class _Element:
 
 
 def promised_access(op: Scatter) -> IndexedAccess | str:
-    """What a scatter at loaded coordinates relies on; a phrase for the coordinates where it cannot be told."""
+    """The promise that a scatter at loaded coordinates relies on; a phrase for the coordinates where there is none."""
     if op.apart is not None:
         return IndexedAccess((), (), (), {}, _positions(op))
     return indexed_access(op)
@@ -159,7 +159,7 @@ def _widens(op: Cast) -> bool:
 
 
 def _renumbered(value: SSAValue, axes: Sequence[int], *, alone: bool) -> _Element | None:
-    """The same where axis d of the operand is axis ``axes[d]``."""
+    """The same with axis d of the operand renumbered to ``axes[d]``."""
     found = _element(value, alone=alone)
     if found is None:
         return None
@@ -168,7 +168,7 @@ def _renumbered(value: SSAValue, axes: Sequence[int], *, alone: bool) -> _Elemen
 
 
 def _constant(value: SSAValue) -> int | None:
-    """The number that stands at every place; None where there is none."""
+    """The constant value of all elements; None where there is none."""
     match value.owner:
         case Constant() as op:
             return int(op.value.data)

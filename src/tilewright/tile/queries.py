@@ -1,4 +1,4 @@
-"""What the passes ask of tile IR."""
+"""Queries about Tile IR that several passes use."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def contiguous_along(op: Access | Indirect, dimension: int | None) -> int | None
 
 
 def loaded_tests(op: Access) -> list[Expr]:
-    """What has to hold for an access's scalar coordinates to lie inside: of integers that were loaded, and may not."""
+    """The tests by which an access's scalar coordinates of loaded integers lie inside the tensor."""
     if not isinstance(op, tile.Load):
         return []
     dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
@@ -121,7 +121,7 @@ def is_elementwise(op: Operation) -> bool:
 
 
 def is_constant(value: SSAValue) -> bool:
-    """One number everywhere, whatever is loaded."""
+    """Whether a value is the same number everywhere."""
     op = owner(value)
     return isinstance(op, tile.Constant) or (isinstance(op, tile.Expand | tile.Broadcast) and is_constant(op.x))
 
@@ -162,8 +162,19 @@ def has_products(kernel: tile.Kernel) -> bool:
     return any(isinstance(op, tile.Dot) for op in kernel.walk())
 
 
+def integers_of(value: SSAValue) -> Operation | None:
+    """The op that computes the integers of an index; widening casts and added axes aside."""
+    op = owner(value)
+    while isinstance(op, tile.Expand | tile.Broadcast) or (
+        isinstance(op, tile.Cast) and element(op.x).is_int and op.dtype.is_int and op.dtype.holds(element(op.x))
+    ):
+        op = owner(op.x)
+    return op
+
+
 def source_of(value: SSAValue, *, casts: bool = False) -> tuple[SSAValue, tuple[int, ...]]:
-    """What a value is a transposed view of, and for each of its axes the source's; with ``casts`` in another dtype."""
+    """The value of which ``value`` is a transposed view, and the source axis of each of its axes; with ``casts`` also
+    through casts."""
     perm = tuple(range(tile.tile_type(value).rank))
     while isinstance(value.owner, tile.Transpose) or (casts and isinstance(value.owner, tile.Cast)):
         if isinstance(value.owner, tile.Transpose):

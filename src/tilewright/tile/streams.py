@@ -133,7 +133,7 @@ def _contents(value: object, depth: int) -> _Contents | None:
 
 
 def _progress(iterator: Any) -> str:
-    """How far an iterator or a generator has come; nothing if it doesn't tell."""
+    """The position of an iterator or a generator, if it can be determined."""
     if inspect.isgenerator(iterator):
         frame = iterator.gi_frame
         parts = [] if frame is None else list(frame.f_locals.values())
@@ -146,7 +146,7 @@ def _progress(iterator: Any) -> str:
 
 
 def _bytes(buffer: Any) -> bytes | None:
-    """What a buffer holds, unless it is too large to compare."""
+    """The contents of a buffer, unless it is too large to compare."""
     try:
         view = memoryview(buffer)
         return view.tobytes() if view.nbytes <= _MOST_BYTES else None
@@ -189,7 +189,7 @@ def _refuse(loop: OpenLoop, name: str, old: object, found: str) -> NoReturn:
 
 
 def _last_binding(loop: OpenLoop, name: str) -> Location:
-    """The last line of the loop's body that binds ``name``; the loop's own line if bytecode doesn't tell."""
+    """The last line of the loop's body that binds ``name``; the loop's own line if bytecode does not show it."""
     code = loop.frame.f_code
     line, found, end = loop.line, loop.line, None
     for instruction in dis.get_instructions(code):

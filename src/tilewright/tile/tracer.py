@@ -44,7 +44,7 @@ _COUNTED_GROUPS = 16
 """Groups among whose last tiles a program counts: a step takes the producer some 90 ns (64 groups of 128 rows, 2048 x
 4096, H200: counted 351 us, one program for each 328; 8 skewed ones, 14336 x 4096: 1409 and 1468)."""
 _SEARCHED_BITS = (1, 5, 7, 9, 12, 31)
-"""How many bits a search for a group goes through, by how many groups there are: up to those of MAX_EXTENT."""
+"""Steps of the binary search for a group, by the number of groups."""
 
 
 def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True, traps: bool = False) -> ModuleOp:
@@ -89,7 +89,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True, 
 
 
 def _function_of_the_language(owner: str, name: str) -> object:
-    """What Python calls ``owner.name``, or ``name`` where it has no class."""
+    """The function that Python calls for ``owner.name``, or ``name`` where it has no class."""
     if owner:
         kind = next((k for k in (Value, Tile, Fragment, Scalar, Range, Tensor) if k.__name__ == owner), None)
         return getattr(kind, name, None)
@@ -138,7 +138,7 @@ def _arguments(kernel: KernelFunction, signature: Signature, tracer: Tracer, blo
 
 
 class Tracer(KernelBuilder):
-    """Builds IR as ``lang.recorder.Recorder`` asks for it, and keeps the rules that make a trace mean what it says."""
+    """Builds IR from the calls of ``lang.recorder.Recorder``, and checks the rules of the language."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class Tracer(KernelBuilder):
             )
 
     def known_inside(self, coord: Expr, extent: Expr) -> bool:
-        """Whether a coordinate lies in ``0 .. extent`` in every program, whatever a launch asks."""
+        """Whether a coordinate lies in ``0 .. extent`` in every program, without conditions on the launch."""
         return self._accesses.limits.inside(coord, extent)
 
     def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
@@ -323,7 +323,7 @@ class Tracer(KernelBuilder):
         return handle(self.expand(_recorded(index), range(missing))) if missing else index
 
     def _trap_outside(self, array: Array, coords: Sequence[Expr | Node]) -> None:
-        """In a build that traps: at coordinates made of what was loaded that lead outside, but for the sentinel."""
+        """In a build that traps: ends the launch at loaded coordinates outside of the tensor, except the sentinel."""
         if not self._traps:
             return
         for position, (coord, dim) in enumerate(zip(coords, array.dims, strict=True)):
@@ -609,7 +609,7 @@ class Tracer(KernelBuilder):
         return running[:count], last[:count]
 
     def _present_where(self, states: list[Node]) -> list[Node]:
-        """States of which the last value says where they are present."""
+        """Combines states whose last value says where they are present."""
         presence = Presence((states[-1].handle,), ())
         self._presences[presence] = states[-1]
         return [x.known_by(presence) for x in states]

@@ -82,14 +82,14 @@ def accesses_of(kernel: Kernel) -> KernelAccesses:
 
 _CTA, _GRID, _SHIFT = own("cta"), own("grid"), own("shift")
 _EVERY_CTA = LoopIndex(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
-"""What runs outside of ``transport.programs`` runs in every CTA of a grid of unknown size."""
+"""Ops outside of ``transport.programs`` run in every CTA of a grid of unknown size."""
 _FIRST_THREAD = (Sym(THREAD) % WARPGROUP_THREADS).eq(0)
 _OWN_WARPGROUP = {WARPGROUP: Sym(THREAD) // WARPGROUP_THREADS}
 
 
 @dataclass(frozen=True)
 class _Around:
-    """What is open around an op: the threads that run it, indices and definitions, branches taken."""
+    """The context of an op: its threads, indices and definitions, and the branches taken."""
 
     threads: int
     scope: tuple[LoopIndex | NamedValue, ...] = ()
@@ -97,13 +97,13 @@ class _Around:
 
 
 def scatter_name(tensor: str, number: int) -> str:
-    """What the elements are called that scatter ``number`` of a tile program writes at loaded coordinates, or adds: by
-    their places in its tile, as if these were a tensor of their own."""
+    """The name of the elements that scatter ``number`` of a tile program writes at loaded coordinates, or adds:
+    identified by their positions in its tile, as if they were a tensor of their own."""
     return f"{tensor}, scatter {number}"
 
 
 def _loaded(op: Load | Store | AtomicReduce | ThreadCopies) -> tuple[Loaded, ...]:
-    """The elements of index buffers that stand in an access's coordinates."""
+    """The elements of index buffers in an access's coordinates."""
     dtypes = (registers_of(index).dtype.dtype for index in op.indices)
     return tuple(Loaded(index_symbol(k), *dtype.integers) for k, dtype in enumerate(dtypes))
 
@@ -259,7 +259,7 @@ class _Collector:
         self._settle()
 
     def elected(self, op: Elected) -> None:
-        """One thread of each warpgroup."""
+        """Accesses of one thread per warpgroup."""
         self._within(op.body.block, conditions=[_FIRST_THREAD])
 
     # -- accesses ------------------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def _named(around: _Around, expressions: Sequence[Expr]) -> tuple[LoopIndex | Na
 
 
 def _made(op: ThreadCopies | CopyOut) -> Expr:
-    """Which copies touch the tensor."""
+    """The copies that use a tensor map."""
     return all_of([op.active.expr, op.guard.expr])
 
 

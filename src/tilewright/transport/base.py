@@ -1,4 +1,4 @@
-"""What both halves of the ``transport`` dialect stand on: buffer types and the base class of ops."""
+"""The common base of both halves of the ``transport`` dialect: buffer types and the base class of ops."""
 
 from __future__ import annotations
 

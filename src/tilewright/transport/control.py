@@ -1,4 +1,4 @@
-"""What runs when: the kernel, its programs, loops, branches, names, and the barrier of a CTA."""
+"""Control flow: the kernel, its programs, loops, branches, names, and the barrier of a CTA."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ class For(TransportOp):
 
     @property
     def at_most_one_iteration(self) -> bool:
-        """Whether its bounds say, whatever the arguments, that there is no second iteration."""
+        """Whether its bounds exclude a second iteration, for all arguments."""
         begin, step, most = self.begin.expr.constant, self.step.expr.constant, interval(self.end.expr, {})[1]
         return begin is not None and step is not None and most is not None and most <= begin + step
 
@@ -331,7 +331,8 @@ class If(TransportOp):
 
 @irdl_op_definition
 class Barrier(TransportOp):
-    """All threads of the CTA, in a role those of the role, meet; shared accesses before it are visible after it."""
+    """A barrier of all threads of the CTA, in a role of those of the role; shared accesses before it are visible after
+    it."""
 
     name = "transport.barrier"
 

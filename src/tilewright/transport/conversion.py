@@ -109,7 +109,7 @@ class Exchange(TransportOp):
 
 @irdl_op_definition
 class WarpBarrier(TransportOp):
-    """The threads of each warp meet; shared accesses of the warp before it are visible to the warp after it."""
+    """A barrier of the threads of each warp; shared accesses of the warp before it are visible to the warp after it."""
 
     name = "transport.warp_barrier"
 

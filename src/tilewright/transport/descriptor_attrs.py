@@ -33,7 +33,7 @@ MAJORS = ("K", "MN")
 
 @dataclass(frozen=True)
 class TmaNumbers:
-    """What ``cuTensorMapEncodeTiled`` is given; expressions are over the tensor's symbols. Element strides are 1,
+    """The arguments of ``cuTensorMapEncodeTiled``; expressions are over the tensor's symbols. Element strides are 1,
     elements outside are zeros, nothing is interleaved."""
 
     data_type: DataType

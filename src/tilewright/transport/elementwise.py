@@ -1,4 +1,4 @@
-"""What threads compute on their registers: element-wise code, reductions, prints."""
+"""Ops on a thread's registers: element-wise code, reductions, prints."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Mma(TransportOp):
 
     @property
     def dtype(self) -> DType:
-        """Of both operands."""
+        """The dtype of both operands."""
         return registers_of(self.a).dtype.dtype
 
     def verify_(self) -> None:

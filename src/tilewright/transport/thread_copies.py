@@ -22,7 +22,7 @@ from tilewright.transport.base import RegistersType, SharedType, TransportOp, ex
 from tilewright.transport.mbarriers import MbarriersType
 
 COPY_BYTES = (4, 8, 16)
-"""What one cp.async moves."""
+"""The sizes of one cp.async."""
 
 
 class _Copies(TransportOp):

@@ -79,7 +79,7 @@ class RoleAccesses:
 
     # -- what ops name ---------------------------------------------------------------------------------------------
     def slot(self, bars: SSAValue, index: ExprAttr, scope: WalkScope, cta: ExprAttr | None = None) -> ops.Slot:
-        """One of an array of barriers."""
+        """One barrier of an array."""
         return ops.Slot(self.names[bars], scope.value(index.data), None if cta is None else scope.value(cta.data))
 
     def region(self, shared: SSAValue, begin: ExprAttr, size: IntAttr, scope: WalkScope) -> ops.Region:

@@ -17,11 +17,11 @@ from tilewright.validate.memory import SHARED
 from tilewright.validate.polynomials import Atom, Poly, Table
 
 ANY = 1 << 20
-"""A multiple of every size that is asked for."""
+"""A common multiple of all access sizes."""
 
 
 class Alignment:
-    """Of one kernel: ``assumptions`` are its launch's."""
+    """Alignment in one kernel, given its launch's ``assumptions``."""
 
     def __init__(self, cases: Cases, assumptions: Iterable[Expr]):
         self.cases, self.terms = cases, cases.terms
@@ -47,7 +47,7 @@ class Alignment:
 
 
 def _multiples(fact: Expr) -> Iterable[tuple[str, int]]:
-    """What a fact says is a multiple of what."""
+    """The divisor that a fact states, and of what."""
     match fact:
         case Any_((Compare("==", Mod(), Const(0)) as inner, Compare("<=", Sym(), Const(1)))):
             yield from _multiples(inner)

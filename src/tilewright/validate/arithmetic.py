@@ -24,10 +24,10 @@ from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values, in_order
 
 MOST_RUNS = 4
-"""Of ones in a mask of ``and``; beyond, the result is a word that is not looked into."""
+"""The most runs of ones in a mask of ``and``; beyond, the result is an opaque word."""
 
 MOST_PAIRS = 12
-"""Of integers that two words say, beyond which words are not compared as integers."""
+"""The most pairs of integer readings of two words; beyond, they are not compared as integers."""
 
 MOST_NUMBERS = 4
 """Below which a word that is not looked into is compared number by number, and of words as one of which an address is
@@ -62,7 +62,7 @@ class Arithmetic:
 
     # -- readings -------------------------------------------------------------------------------------------------
     def is_data(self, p: Poly) -> bool:
-        """Some of the value is raw data, whose size nothing is known of."""
+        """Whether a part of the value is raw data of unknown size."""
         return any(self.terms.atoms[i].bits for monomial, _ in p.terms for i in monomial)
 
     def signed(self, p: Poly) -> Poly:
@@ -131,7 +131,7 @@ class Arithmetic:
 
     # -- integers -------------------------------------------------------------------------------------------------
     def float_of(self, a: Value, *, signed: bool) -> Value:
-        """The f32 nearest to an integer: of the integer that the word says, however wide the word is."""
+        """The f32 nearest to an integer word of any width."""
         return self.values.lift(lambda x: self._float_of(x, signed), a)
 
     def _float_of(self, x: Poly, signed: bool) -> Poly:
@@ -245,7 +245,7 @@ class Arithmetic:
         return total
 
     def _joined(self, name: str, a: Poly, b: Poly) -> Poly:
-        """and, or, xor of words that nothing is known of."""
+        """and, or, xor of opaque words."""
         terms, width = self.terms, a.width
         if name in ("or", "xor") and not self.is_data(a) and not self.is_data(b):
             x, y = sorted((terms.unsigned(a), terms.unsigned(b)), key=lambda p: p.id)
@@ -533,8 +533,8 @@ class Arithmetic:
         return self.terms.resize(p, 0)
 
     def _is_uniform(self, p: Poly) -> bool:
-        """A signed integer that fits its word, whatever the arguments, and is one for all threads: loops are bounded by
-        such. Where threads differ cases are told apart."""
+        """Whether a value is a signed integer that fits its word for all arguments, and is the same for all threads:
+        such values bound loops. Values that differ between threads are distinguished by cases."""
         low, high = self.terms.interval(p)
         half = 1 << (p.width - 1)
         one = not any(isinstance(c, Table) for _, c in p.terms)
@@ -558,7 +558,7 @@ class Arithmetic:
         return self._at_most(smaller[0], larger[0])
 
     def _sides(self, p: Poly, name: str) -> list[Poly]:
-        """What the value is the minimum, or the maximum, of; none of another."""
+        """The operands of a minimum or maximum; none of another value."""
         atom = self.terms.single(p)
         return [x for x in atom.args if isinstance(x, Poly)] if atom is not None and atom.kind == name else []
 
@@ -650,7 +650,7 @@ class Arithmetic:
         return computed and numbers and self.terms.pieces(self.terms.sub(a, b)) is None
 
     def _read(self, p: Poly, *, signed: bool) -> Readings | None:
-        """The integers that a word says; what is counted with is one, in a range that is proved."""
+        """The integer readings of a word; a counted integer is one, in a proved range."""
         if self.is_data(p):
             return self.reader.readings(p, signed=signed)
         if signed:
@@ -670,8 +670,7 @@ class Arithmetic:
         return self.values.select(self.cases.not_negative(number), number, wrapped)
 
     def compare_data(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
-        """A comparison of words that nothing is known of: of one with a number, a range that it lies in; of two, a
-        condition of its own."""
+        """A comparison of opaque words: with a number, a range; of two words, a condition of its own."""
         cases, terms = self.cases, self.terms
         ordered = kind[0] == "s" and name not in ("eq", "ne")
         signs = self._signs(a) if ordered and terms.number(b) == 0 else None

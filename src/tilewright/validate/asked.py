@@ -1,4 +1,4 @@
-"""What the text of a kernel asks of a launch: its grid, its arguments, where its tensors lie, what it touches."""
+"""What a kernel requires of a launch: its grid, its arguments, the addresses of its tensors, the memory it accesses."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def ctas_at_once(kernel: t.Kernel) -> int:
 
 
 def grid_of(kernel: t.Kernel, *, given: bool = True) -> Expr:
-    """One CTA a program; of persistent ones at most as many as the GPU runs at once, in whole clusters. Of extents that
-    are the compiler's own with what a launch has for them, unless they are not ``given``."""
+    """One CTA per program; for persistent kernels at most as many as run at one time, in whole clusters. The compiler's
+    own extents are replaced by their launch values, unless they are not ``given``."""
     head, total = programs_of(kernel)[0], cast(Expr, Const(1))
     for extent in reversed(head.extents.data):
         total = extent.expr * total
@@ -91,7 +91,7 @@ def places_of(kernel: t.Kernel) -> dict[str, Expr]:
 
 
 def given_of(kernel: t.Kernel) -> dict[str, Expr]:
-    """What a launch has for extents that are no argument's own."""
+    """The launch values of extents that belong to no argument."""
     return {name: value for name, value in places_of(kernel).items() if "." not in name}
 
 
@@ -117,7 +117,7 @@ def _rounds_up(pitch: Expr, extent: Expr) -> bool:
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
 def arguments_of(kernel: t.Kernel, slots: Mapping[str, int]) -> Iterator[KernelArg]:
-    """What is passed, in order; ``slots`` of the tensor maps by name."""
+    """The launch arguments, in order; ``slots`` of the tensor maps by name."""
     places = places_of(kernel)
     numbered = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
     tensors: dict[str, TensorType] = {}
@@ -150,7 +150,7 @@ def arguments_of(kernel: t.Kernel, slots: Mapping[str, int]) -> Iterator[KernelA
 
 
 def _needed(kernel: t.Kernel) -> set[str]:
-    """The symbols that the body asks for, without those that the class gives a value."""
+    """The symbols that the body uses, except those with a fixed value in the class."""
     found: set[str] = set()
     for op in operations(kernel):
         if not isinstance(op, t.Kernel | a.TensorMap):
@@ -188,7 +188,7 @@ def _strides(op: Operation) -> set[str]:
 
 
 def _extents(op: Operation) -> set[str]:
-    """The extents by which threads tell whether a tensor is long enough for a read that may lie outside its domain."""
+    """The extents by which threads test whether a tensor is long enough for a read that may lie outside its domain."""
     if not isinstance(op, t.Load) or op.guard.expr.constant == 1:
         return set()
     kind = op.tensor.type

@@ -35,7 +35,7 @@ class Bound:
     where: str
 
     def word(self, values: Values, offset: Poly, size: int) -> Value | None:
-        """What ``size`` bytes at ``offset`` say, which are the low or the high end of the integer; None of others."""
+        """The value of ``size`` bytes at ``offset``, if they are the low or the high end of the integer; else None."""
         if not isinstance(self.place, Poly):
             return None
         first = values.number(values.sub(offset, self.place))
@@ -46,7 +46,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class BoundRead:
-    """An instruction that reads a bound where ``holds``, and what stands for the contents of shared memory then."""
+    """An instruction that reads a bound where ``holds``, with the state of shared memory at that point."""
 
     bound: Bound
     state: Value
@@ -93,7 +93,7 @@ class BoundSequence:
     def add(
         self, value: Poly, loops: tuple[str, ...], holds: Condition, place: Value, size: int, state: Value, where: str
     ) -> None:
-        """Notes the read that brings an integer."""
+        """Records the read that loads an integer."""
         region = loops[-1] if loops else "kernel"
         self.listed.append(Bound(value, place, size, region, holds, state, where))
 
@@ -102,7 +102,7 @@ class BoundSequence:
         return any(bound.word(self.values, offset, size) is not None for bound in self.listed)
 
     def at(self, region: str, holds: Condition, offset: Poly, size: int) -> tuple[Bound, Value] | None:
-        """The bound of which an instruction of a region reads some bytes, and what these say."""
+        """The bound of which an instruction of a region reads some bytes, and their value."""
         for bound in self.listed:
             if bound.region == region and self.cases.both(bound.holds, holds) != 0:
                 word = bound.word(self.values, offset, size)

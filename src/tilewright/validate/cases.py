@@ -21,7 +21,7 @@ from tilewright.validate.polynomials import Coefficient, Field, Ints, Monomial, 
 from tilewright.validate.terms import Terms
 
 LEAST_QUOTIENT_BITS = 16
-"""Of the upper bits of a loaded word, below which they are data and no coordinate."""
+"""The least width of the upper bits of a loaded word that are treated as a coordinate; narrower ones are data."""
 
 
 class CaseNode:
@@ -36,7 +36,7 @@ class CaseNode:
 Condition: TypeAlias = "int | CaseNode"
 Cut: TypeAlias = "int | Table"
 Piece: TypeAlias = tuple[tuple[Condition, Condition, Condition], ...]
-"""Between two cuts: of which threads, what one condition says, and what another."""
+"""The interval between two cuts: its threads, and the values of both conditions."""
 
 
 def _values(cut: Cut) -> Ints:
@@ -117,7 +117,7 @@ class Cases:
         return found
 
     def differ(self, a: Condition, b: Condition) -> Condition:
-        """Where just one of the two holds."""
+        """The condition that exactly one of the two holds."""
         if isinstance(a, int) and isinstance(b, int):
             return a ^ b
         return self.either(self.without(a, b), self.without(b, a))
@@ -151,7 +151,7 @@ class Cases:
         return found
 
     def _implied(self, a: Condition, b: CaseNode) -> bool:
-        """The same piece by piece; of threads for which a piece is empty nothing is asked."""
+        """The same piece by piece; empty pieces need nothing."""
         if isinstance(a, int) or b.quantity < a.quantity:
             cuts, pairs = b.cuts, [(a, child) for child in b.children]
         elif a.quantity < b.quantity:
@@ -247,7 +247,7 @@ class Cases:
         return walk(a)
 
     def with_children(self, a: CaseNode, children: Sequence[Condition]) -> Condition:
-        """The same cuts of the same quantity, with other conditions between them, on any quantities."""
+        """The same cuts of the same quantity, with other conditions between them."""
         return self.between([self._node(a.quantity, (cut,), [0, self.true]) for cut in a.cuts], children)
 
     def between(self, reached: Sequence[Condition], children: Sequence[Condition]) -> Condition:
@@ -315,7 +315,7 @@ class Cases:
         )
 
     def quantities_of(self, a: Condition) -> list[Poly]:
-        """What a condition depends on."""
+        """The quantities that a condition depends on."""
         found: dict[int, None] = {}
         seen: set[Condition] = set()
         stack = [a]
@@ -357,7 +357,7 @@ class Cases:
         return self.terms.coefficient(0, np.where(inside, c.values, c.values[int(np.flatnonzero(inside)[0])]))
 
     def _combined(self, apply: Callable[[Condition, Condition], Condition], a: CaseNode, b: Condition) -> Condition:
-        """One operation on two conditions, piece by piece; ``apply`` does it on pieces."""
+        """Applies an operation to two conditions, piece by piece."""
         self.terms.spend(1)
         if isinstance(b, int) or a.quantity < b.quantity:
             return self._node(a.quantity, a.cuts, [apply(c, b) for c in a.children])
@@ -475,7 +475,7 @@ class Cases:
 
     # -- comparisons ----------------------------------------------------------------------------------------------
     def threads_where(self, holds: np.ndarray) -> Condition:
-        """The threads for which an array of booleans says so."""
+        """The set of threads for which an array of booleans is true."""
         return int.from_bytes(np.packbits(holds, bitorder="little").tobytes(), "little")
 
     def at_least(self, value: Poly, bound: int) -> Condition:
@@ -673,7 +673,7 @@ class Cases:
 
     # -- printing -------------------------------------------------------------------------------------------------
     def text(self, a: Condition, depth: int = 3) -> str:
-        """For messages."""
+        """The condition as text, for messages."""
         if isinstance(a, int):
             if a in (0, self.true):
                 return "always" if a else "never"

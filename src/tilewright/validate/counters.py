@@ -49,7 +49,7 @@ Ends = tuple[Expr | None, Expr | None]
 
 
 def uncounted(kernel: t.Kernel, facts: Iterable[Expr]) -> Iterator[tuple[str, Expr]]:
-    """What the kernel counts without being shown to end at ``MAX_EXTENT``: a name, and the most that it reaches."""
+    """The counters that are not shown to stay within ``MAX_EXTENT``: a name, and the greatest value."""
     counts, places = _Counts(kernel), places_of(kernel)
     asked = [fact for given in facts for fact in conjuncts(given)]
     bounded = [fact.lhs for fact in asked if isinstance(fact, Compare) and fact.op == "<=" and _is_limit(fact.rhs)]
@@ -127,7 +127,7 @@ def _smaller(e: Expr, known: Mapping[str, Interval]) -> Iterator[Expr]:
 
 
 def _below(factor: Expr, c: int, known: Mapping[str, Interval]) -> list[Expr]:
-    """What is never greater than ``c * factor``."""
+    """An expression that never exceeds ``c * factor``."""
     match factor:
         case Max(args) if c > 0:
             return [arg * c for arg in args]
@@ -195,7 +195,7 @@ class _Counts:
                     yield op.symbol.data, most
 
     def _is_periodic(self, counter: str, period: int) -> bool:
-        """Nothing that names a counter changes when the period is added to it."""
+        """Whether no use of a counter changes when the period is added to it."""
         named = (e for op in self.kernel.walk() for x in op.attributes.values() for e in expressions(x))
         known: dict[str, Interval] = {counter: (0, None)}
         each = (e for e in dict.fromkeys(named) if counter in e.symbols)

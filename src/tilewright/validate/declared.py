@@ -17,14 +17,14 @@ from tilewright.ptx.syntax import Entry, KernelParameter, Module, Pragma
 from tilewright.transport import dialect as t
 
 DYNAMIC = "dynamic_shared"
-"""Of shared memory that a launch gives; all other variables are of their own bytes."""
+"""The name of dynamic shared memory; other variables have sizes of their own."""
 _POINTER_BYTES = 8
 _DYNAMIC_ALIGN_BYTES = 16
-"""Of dynamic shared memory, which ``ldmatrix`` and vectors of four words need at least."""
+"""The least alignment of dynamic shared memory, which ``ldmatrix`` and vectors of four words need."""
 
 
 def constants_of(module: Module) -> Mapping[str, bytes]:
-    """What variables in global memory hold that nothing writes; of external ones nothing is known."""
+    """The contents of variables in global memory that are never written; external ones are unknown."""
     return {
         v.name: v.initial.ljust(v.bytes, b"\0")
         for v in module.globals

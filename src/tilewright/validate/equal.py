@@ -27,6 +27,6 @@ def difference(found: Expr, required: Expr) -> str:
 
 
 def _launches(names: list[str]) -> Iterator[dict[str, int]]:
-    """Values of the symbols at and beside edges of tiles, of warps and of 31 bits."""
+    """Values of the symbols near the boundaries of tiles, of warps and of 31 bits."""
     for number in range(_LAUNCHES):
         yield {name: _EDGES[number * (2 * i + 1) % len(_EDGES)] for i, name in enumerate(names)}

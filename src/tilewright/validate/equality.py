@@ -32,13 +32,13 @@ LEAST = ("least.", "greatest.")
 """The same of the lesser and the greater of two words."""
 
 STEPS_A_COMPARISON = 5
-"""What a comparison of two values counts for, beside a step of the algebra of conditions."""
+"""The cost of comparing two values, in steps of the algebra of conditions."""
 
 MOST_TERMS = 6
-"""Of two integers' difference, beyond which it is not looked into."""
+"""The most terms of a difference of integers that is analysed."""
 
 MOST_CHOICES = 3
-"""Terms of a sum that have cases, beyond which its cases are not told apart."""
+"""The most terms with cases in a sum whose cases are distinguished."""
 
 
 class Equality:
@@ -86,10 +86,8 @@ class Equality:
         self._carries: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {}
 
     def equal(self, ir: Value, ptx: Value, care: Condition) -> bool:
-        """The values are equal for all threads and arguments of ``care``.
-
-        Each case is asked in all of the scope first: of many stores there are few such questions.
-        """
+        """Whether the values are equal for all threads and arguments of ``care``. Each case is first tried in the whole
+        scope, because many stores then share the question."""
         return self._equal_in(ir, ptx, care, self._around(care))
 
     def _around(self, care: Condition) -> Condition:
@@ -261,7 +259,7 @@ class Equality:
         return any(atom.kind in ("min", "max") for atom in atoms) and self.same_integers(x, y, care)
 
     def _is_network(self, p: Poly, q: Poly) -> bool:
-        """Both are minima, or maxima, of two words."""
+        """Whether both are minima, or maxima, of two words."""
         a, b = self.terms.single(p), self.terms.single(q)
         return a is not None and b is not None and a.kind == b.kind and a.kind.startswith(LEAST)
 
@@ -279,7 +277,7 @@ class Equality:
         return found
 
     def _places(self, shuffle: Atom) -> list[Condition]:
-        """Where the instructions run that exchange some lanes."""
+        """The conditions of the instructions that exchange some lanes."""
         found = self.shuffles.get(shuffle.id, {"kernel": self.cases.true})
         return [self.cases.both(holds, self.care[region]) for region, holds in found.items()]
 
@@ -379,7 +377,7 @@ class Equality:
         self._known[key] = self.cases.either(before, care)
 
     def apart(self, ir: Value, ptx: Value, care: Condition) -> tuple[Value, Value, Condition]:
-        """Of two values that are not shown to be equal the innermost parts that are not, for messages."""
+        """The innermost parts of two values that are not shown to be equal, for messages."""
         for c, p in self.values.parts(ir):
             for d, q in self.values.parts(ptx):
                 both = self.cases.both(care, self.cases.both(c, d))
@@ -638,8 +636,8 @@ class Equality:
         return larger == 0 or self.impossible(larger)
 
     def _alike(self, x: object, y: object) -> int:
-        """How likely two operands are equal: made in one way from the same data, whatever the conditions, or by the
-        same last operation."""
+        """A heuristic for how likely two operands are equal: same structure on the same data, or the same last
+        operation."""
         if not isinstance(x, Poly | Choice) or not isinstance(y, Poly | Choice):
             return 2 * (x == y)
         if self.shapes.of(x) == self.shapes.of(y) or self.shapes.network(x) == self.shapes.network(y):

@@ -1,4 +1,4 @@
-"""One kernel: its PTX against its Transport IR, with what a launch gives it."""
+"""Compares one kernel's PTX with its Transport IR, given its launch arguments."""
 
 from __future__ import annotations
 
@@ -53,19 +53,17 @@ ALL = 1 << 31
 def compare(
     kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Expr, most: int = ALL
 ) -> tuple[Difference, ...]:
-    """Where the PTX is not shown to do what the IR says, for all arguments of the kernel's class, the first ``most``
-    places; empty if nowhere.
-
-    ``arguments`` are what a launch gives the entry's parameters, in order; ``grid`` is its number of CTAs.
-    """
+    """The first ``most`` places where the PTX is not shown to implement the IR, for all arguments of the kernel's
+    class; empty if it does. ``arguments`` are the launch arguments of the entry's parameters, in order; ``grid`` is the
+    number of CTAs."""
     return _Comparison(kernel, arguments, grid).of(ptx, most)
 
 
 def carried_out(
     kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Expr
 ) -> tuple[tuple[Operation, tuple[int, ...]], ...]:
-    """Ops of the IR, in their order, each with the lines of the PTX that carry it out: synchronising instructions,
-    loads and stores. Nothing where the PTX is not shown to do what the IR says."""
+    """The ops of the IR, in order, each with the lines of the PTX that implement it: synchronising instructions, loads
+    and stores. Empty where the PTX is not shown to implement the IR."""
     comparison = _Comparison(kernel, arguments, grid)
     return () if comparison.of(ptx, 1) else comparison.lines()
 
@@ -200,7 +198,7 @@ class _Comparison:
         return found
 
     def _parameters(self, plan: Plan) -> Mapping[str, Value]:
-        """What the entry's parameters are."""
+        """The meanings of the entry's parameters."""
         found: dict[str, Value] = {}
         for declared, argument in zip(self.entry.parameters, self.arguments, strict=True):
             match argument:
@@ -219,7 +217,7 @@ class _Comparison:
         return found
 
     def _provers(self, plan: Plan) -> Mapping[str, Prover]:
-        """For each region, what is known in it."""
+        """For each region, a prover with the facts that hold in it."""
         tensors: dict[str, TensorExtents] = {}
         for name, arg in self.tensors.items():
             assert isinstance(arg.type, TensorType)

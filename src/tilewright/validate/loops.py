@@ -31,7 +31,7 @@ class Iterations:
         return self.terms.of(0, self.terms.atom("trip", name, low=0, high=self._most_trips(name)))
 
     def _most_trips(self, name: str) -> int:
-        """As many as lie between the ends, where these are known."""
+        """The most iterations, where the bounds are known."""
         ends, most = self.values.ends.get(name, ()), (1 << 31) - 1
         if len(ends) != 3 or (self.values.number(ends[2]) or 0) < 1:
             return most
@@ -227,7 +227,7 @@ class Iterations:
         return cases.rebuilt(condition, lasting)
 
     def condition_left(self, condition: Condition, name: str, last: Poly) -> Condition:
-        """What a condition of an iteration is in the one of number ``last``."""
+        """A condition of an iteration, in the iteration of number ``last``."""
         return self.mapped(condition, lambda q: self.left(q, name, last), lambda q: self.varies(q, name))
 
     def mapped(

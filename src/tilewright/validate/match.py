@@ -31,15 +31,13 @@ in another, in which a load is looked for."""
 
 
 _NO_SYNC = ("needs", "a read outside of ")
-"""Events beside accesses that order nothing: what is to be proved, and reads that must not happen."""
+"""Events besides accesses that order nothing: proof needs, and reads that must not happen."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the PTX is not shown to do what the IR says: the place in the PTX, in the IR, and what differs.
-
-    ``refuted``: an execution shows that it does something else; otherwise the question is undecided.
-    """
+    """A place where the PTX is not shown to implement the IR: its lines in both, and the difference. ``refuted``: an
+    execution shows a different result; otherwise the question is undecided."""
 
     ptx: str
     ir: str
@@ -51,7 +49,7 @@ class Difference:
 
 
 class _Enough(Exception):
-    """As many differences were found as are asked for."""
+    """Raised when as many differences as requested were found."""
 
 
 class Matcher:
@@ -113,13 +111,13 @@ class Matcher:
         return tuple(self.differences)
 
     def _enter(self, region: LoopBody) -> Condition:
-        """What follows is compared in this region."""
+        """Starts the comparison of a region."""
         self.prover = self.provers[region.name]
         self.equality.scope = self.care[region.name]
         return self.equality.scope
 
     def differ(self, ptx: str, ir: str, what: str) -> None:
-        """Notes a difference, and ends the comparison with the last one that is asked for."""
+        """Records a difference; ends the comparison after as many as requested."""
         self.differences.append(Difference(ptx, ir, what))
         if len(self.differences) >= self.most:
             raise _Enough
@@ -271,8 +269,8 @@ class Matcher:
             highest = max(highest, order)
 
     def _same_event(self, kind: str, ir: tuple[object, ...], ptx: tuple[object, ...]) -> bool:
-        """Whether marks stand for an op and the instruction that carries it out; those not matched yet are checked at
-        the end."""
+        """Whether marks belong to an op and the instruction that implements it; unmatched ones are checked at the
+        end."""
         mine, theirs = int(str(ir[1])), int(str(ptx[1]))
         first, second = self.plan.marks.get(mine), self.program.instructions.marks.get(theirs)
         if first is None or second is None or ir[2:] != ptx[2:] or first.kind != second.kind:

@@ -1,4 +1,4 @@
-"""What the comparison rests on: ranges of integers, and cases that no arguments have."""
+"""Proof obligations of the comparison: ranges of integers, and cases that no arguments have."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class TensorExtents:
 P = ParamSpec("P")
 
 Fact: TypeAlias = tuple[Condition, Poly]
-"""Where the condition holds, the polynomial is not negative."""
+"""Where the condition holds, the polynomial is nonnegative."""
 Slacks: TypeAlias = "dict[Monomial, list[tuple[Poly, int]]]"
 """Polynomials that are not negative, by each of their terms, with its coefficient."""
 Limits: TypeAlias = tuple[Poly, "Coefficient | None", "Coefficient | None"]
 """A quantity, and the least and the greatest that it is."""
 
 STEPS_A_PROOF = 20
-"""What a proof of a bound counts for, beside a step of the algebra of conditions."""
+"""The cost of proving a bound, in steps of the algebra of conditions."""
 
 DEEPEST = 3
 """Steps that a proof of a bound has, one in another."""
@@ -47,7 +47,7 @@ _NO_END = -(1 << 62)
 """Below every bound that is told apart."""
 
 MOST_PATHS = 256
-"""Of a condition, beyond which it is not shown to be impossible."""
+"""The most paths of a condition that is shown to be impossible."""
 
 
 def _if_it_fits(
@@ -66,10 +66,8 @@ def _if_it_fits(
 
 
 class Prover:
-    """Proves needs, from intervals, from conditions, and from what the launch guarantees of tensors.
-
-    ``facts`` hold wherever something is asked.
-    """
+    """Proves needs, from intervals, from conditions, and from what the launch guarantees of tensors. ``facts`` hold
+    everywhere."""
 
     def __init__(
         self, terms: Terms, cases: Cases, tensors: dict[str, TensorExtents], facts: Sequence[Fact], offset_bits: int
@@ -254,7 +252,7 @@ class Prover:
         return found
 
     def _said(self, holds: Condition) -> list[Poly]:
-        """What the condition itself says is not negative."""
+        """The polynomials that a condition states to be nonnegative."""
         listed: list[Poly] = []
         for quantity, low, high in self._limits(holds):
             if low is not None:
@@ -264,7 +262,7 @@ class Prover:
         return listed
 
     def _limits(self, holds: Condition) -> list[Limits]:
-        """What a condition says of each of its quantities: where it begins and ends."""
+        """The bounds of each quantity of a condition."""
         if isinstance(holds, int):
             return []
         found = self._bounds_of.get(holds)
@@ -621,7 +619,7 @@ class Prover:
 
 
 def _factors(stride: Poly) -> int:
-    """How many variables are multiplied in a stride."""
+    """The number of variables multiplied in a stride."""
     return max((len(monomial) for monomial, _ in stride.terms), default=0)
 
 
@@ -630,7 +628,7 @@ def _factors_of(monomials: Iterable[Monomial]) -> set[int]:
 
 
 def _without(monomial: Monomial, atoms: Monomial) -> Monomial | None:
-    """What is left of a product without some of its factors; None if it has not all of them."""
+    """A product without some of its factors; None if it lacks one of them."""
     left = list(monomial)
     for atom in atoms:
         if atom not in left:

@@ -56,7 +56,7 @@ class Networks:
                     pending += [x for i in monomial for x in self._inside(self.terms.atoms[i])]
 
     def _inside(self, atom: Atom) -> list[Value]:
-        """What a part of a network is made of."""
+        """The operands of a part of a network."""
         field = atom.args[0] if atom.kind == "field" else None
         if isinstance(field, Field):
             return [self.terms.of(self.terms.atoms[field.base].bits, self.terms.atoms[field.base])]

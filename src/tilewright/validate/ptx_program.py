@@ -37,7 +37,7 @@ MOST_REMAINDER = 1 << 16
 """Above the remainders that are recognised."""
 
 MEMORY = "@"
-"""Names of what stands for the state of memory begin so; they flow like registers."""
+"""Prefix of the names of memory states, which are carried like registers."""
 
 
 class PtxProgram:
@@ -192,7 +192,7 @@ class PtxProgram:
         return chosen & self.cases.threads(self.cases.true)
 
     def _merged(self, arriving: Sequence[tuple[Condition, Environment]], block: int) -> tuple[Condition, Environment]:
-        """What comes to a block by one of several ways, of the registers that are live there."""
+        """The value of a live register at a block with several predecessors."""
         if len(arriving) == 1:
             return arriving[0]
         live = self.registers.live[block]
@@ -221,7 +221,7 @@ class PtxProgram:
         return total, merged
 
     def _unwritten(self, name: str) -> Condition:
-        """A predicate on a way on which nothing wrote it."""
+        """A predicate on a path on which it was not written."""
         return self.arithmetic.test("undefined", name)
 
     def _inner_loop(self, block: int, loop: int | None) -> int | None:
@@ -337,7 +337,7 @@ class PtxProgram:
         return left
 
     def _rest(self, region: LoopBody, needs: Needs, holds: Condition) -> None:
-        """What values of a loop rest on, where they are used."""
+        """Obligations of a loop's values, where they are used."""
         if needs:
             region.events.append(Event("needs", holds, (), region.where, region.order, needs))
 
@@ -429,7 +429,7 @@ class PtxProgram:
         return self.terms.sub(p, self.terms.scale(self.terms.floordiv(p, n), n))
 
     def _settled(self, value: Value) -> bool:
-        """Nothing in the value is still open."""
+        """Whether a value has no open parts."""
         seen: set[int] = set()
 
         def open_(x: object) -> bool:

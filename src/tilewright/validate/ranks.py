@@ -45,7 +45,7 @@ def _word(terms: Terms, p: Poly, rank: int) -> int | None:
 
 
 def _number(terms: Terms, i: int, rank: int) -> int | None:
-    """What an atom is for a rank; None for atoms of anything else."""
+    """The value of an atom for a rank; None for other atoms."""
     atom = terms.atoms[i]
     if atom.kind == "cta_rank":
         return rank

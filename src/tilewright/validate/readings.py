@@ -20,16 +20,16 @@ from tilewright.validate.values import Choice, Values
 from tilewright.validate.words import without_upper
 
 MOST_SIGNS = 2
-"""Of data in one word, beyond which it is not read as an integer: each doubles the cases."""
+"""The most data signs in a word that is read as an integer: each doubles the cases."""
 
 MOST_WRAPS = 3
-"""Multiples of ``2**w`` that are told apart."""
+"""The most multiples of ``2**w`` that are distinguished."""
 
 CARRIED_BITS = 64
 """Of words that are not looked into where they are computed from what a loop carries."""
 
 LEAST_BITS = 32
-"""Of words that are read: narrower ones are extended before they are counted with."""
+"""The least width of words that are read: narrower ones are extended before arithmetic."""
 
 Readings: TypeAlias = list[tuple[Condition, Poly]]
 
@@ -44,7 +44,7 @@ class Reader:
         self._known: dict[tuple[Poly, bool], Readings | None] = {}
 
     def readings(self, p: Poly, *, signed: bool = True) -> Readings | None:
-        """The integers that a word says, each with where it says it; None of words that are not looked into."""
+        """The integer readings of a word, each with its condition; None for opaque words."""
         if signed and self.is_carried(p):
             return [(self.cases.true, self._said(p))]
         key = (p, signed)
@@ -249,7 +249,7 @@ class Reader:
         return without_upper(terms, total)
 
     def _wrapped(self, q: Poly, width: int, signed: bool) -> Readings | None:
-        """What a word of ``width`` bits says that has the low bits of an integer."""
+        """The value of a word of ``width`` bits that has the low bits of an integer."""
         low, high = self.terms.interval(q)
         if low is None or high is None:
             return None

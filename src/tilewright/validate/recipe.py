@@ -66,7 +66,7 @@ SHARED_ALIGN_BYTES = 16
 
 @dataclass(frozen=True)
 class Fault:
-    """A field of the recipe that is not what the kernels' texts ask for."""
+    """A field of the recipe that does not follow from the kernels."""
 
     field: str
     found: str
@@ -89,7 +89,7 @@ def require_recipe(artifact: Artifact, kernels: Mapping[str, t.Kernel]) -> None:
 
 
 def recipe_faults(artifact: Artifact, kernels: Mapping[str, t.Kernel]) -> tuple[Fault, ...]:
-    """Every field that differs from what ``kernels``, by symbol, ask for."""
+    """Every field that differs from what ``kernels``, by symbol, require."""
     if set(kernels) != {image.symbol for image in artifact.kernels}:
         return (Fault("kernels", _names(i.symbol for i in artifact.kernels), _names(kernels)),)
     found = list(_interface_faults(artifact, kernels))
@@ -129,7 +129,7 @@ def _program(artifact: Artifact, image: KernelImage) -> str:
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 def _image_faults(artifact: Artifact, image: KernelImage, kernel: t.Kernel) -> Iterator[Fault]:
-    """What a kernel is launched with."""
+    """Faults in a kernel's launch configuration."""
     cluster = 1 if kernel.cluster is None else kernel.cluster.data
     shared = 0 if kernel.shared_bytes is None else kernel.shared_bytes.data
     asked = {
@@ -344,7 +344,7 @@ class _Variant:
                 yield Fault(f"{where}[{index}]", f"{placed.size_bytes} bytes", "rows that nest and fill them")
 
     def _data_flow(self) -> Iterator[Fault]:
-        """Workspaces are filled before they are read, and outputs written, by nobody else's leave."""
+        """Requires that workspaces are filled before they are read, and outputs are written unconditionally."""
         kept = {report.workspace for report in self.variant.reports}
         filled: set[int] = set(kept)
         written: set[str] = set()
@@ -389,7 +389,8 @@ class _Variant:
                 yield Fault(f"parameters.{name}", str(found), str(wanted))
 
     def _assumptions(self, kernel: t.Kernel) -> Iterator[Fault]:
-        """What the kernel assumes is a fact, asked at dispatch, or follows from where workspaces lie."""
+        """Requires that a kernel's assumptions are facts, checked at dispatch, or follow from the layout of
+        workspaces."""
         places = places_of(kernel)
         asked = {c for fact in (*self.artifact.facts, self.variant.predicate) for c in conjuncts(fact)}
         asked |= {Sym(bound.symbol) <= bound.limit for bound in self.artifact.bounds}
@@ -428,7 +429,7 @@ class _Variant:
                 yield Fault(where, f"{name} of {', '.join(map(str, (*rows, last)))}", f"one row of {elements}")
 
     def _counters(self, kernel: t.Kernel) -> Iterator[Fault]:
-        """Programs and carried counters stay in 31 bits in every launch that dispatch lets pass."""
+        """Requires that programs and carried counters stay within 31 bits in every launch that dispatch admits."""
         for name, most in uncounted(kernel, (*self.artifact.facts, self.variant.predicate)):
             found = f"{name} of up to {most}, asked of no launch to fit"
             yield Fault(f"{self.where}.{_entry(kernel)}", found, f"at most {MAX_EXTENT}")

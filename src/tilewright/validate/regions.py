@@ -1,4 +1,4 @@
-"""What a kernel does, in the form both sides are brought to: regions of events, a region for each loop."""
+"""The common form of PTX and IR: regions of events, one region per loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tilewright.validate.values import Value
 
 @dataclass(frozen=True)
 class Need:
-    """What makes an operation on words equal to the one on integers: ``value`` lies in ``[low, high]`` where ``when``
-    holds."""
+    """A condition under which an operation on words equals the one on integers: ``value`` lies in ``[low, high]`` where
+    ``when`` holds."""
 
     value: Poly
     low: int

@@ -1,4 +1,4 @@
-"""Where the registers of an entry are written, read and live: what its text says before anything is evaluated."""
+"""Where the registers of an entry are written, read and live, before anything is evaluated."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class EntryRegisters:
         return frozenset(found)
 
     def _before(self, writer: int, reader: int) -> bool:
-        """Every way to one instruction comes through another, before it."""
+        """Whether every path to one instruction passes another one."""
         first, second = self.flow.block_of[writer], self.flow.block_of[reader]
         if first not in self.flow.rank or second not in self.flow.rank:  # no way leads there
             return False

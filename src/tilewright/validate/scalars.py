@@ -39,7 +39,7 @@ _STAYS = frozenset(("not", "and", "or", "xor", "shr", "mod", "min", "max"))
 
 
 _WHOLE = frozenset(("floor", "ceil", "round", "trunc"))
-"""Whole numbers between two of a dtype are of the dtype, too."""
+"""Whole numbers between two values of a dtype are values of the dtype."""
 
 
 class Scalars:

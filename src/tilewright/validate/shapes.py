@@ -1,4 +1,4 @@
-"""How values are made, as numbers: what is likely equal, before anything is compared."""
+"""Structural hashes of values: which are likely equal, before anything is compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rewrites of values in files of their own ask of the store that holds all values of a kernel."""
+"""The interface of the term store that rewrites in files of their own use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.validate.polynomials import Atom, Coefficient, Interval, Ints, M
 
 
 class TermStore(Protocol):
-    """Makes atoms and polynomials, each once; ``terms.Terms`` says what each method returns."""
+    """Creates interned atoms and polynomials; ``terms.Terms`` documents the methods."""
 
     atoms: list[Atom]
     masks: dict[int, int]

@@ -41,8 +41,8 @@ MOST_RESIDUES = 4
 
 
 MOST_STEPS = 1_600_000
-"""Of one kernel's comparison: the algebra of conditions, long sums, proofs of bounds, comparisons of values. Beyond,
-the kernel is undecided."""
+"""The most steps for one kernel's comparison: algebra of conditions, long sums, proofs of bounds, comparisons of
+values. Beyond, the kernel is undecided."""
 
 WORD = "word"
 """The kind of atom of the low 32 bits of an integer."""
@@ -130,7 +130,7 @@ class Terms:
         return found
 
     def table(self, width: int, values: Ints) -> Poly:
-        """One constant for every thread."""
+        """A constant that may differ between threads."""
         return self.make(width, {(): self.coefficient(width, values)})
 
     def coefficient(self, width: int, values: Ints) -> Coefficient:
@@ -495,7 +495,7 @@ class Terms:
         return self.add(offset, self.shared_window()) if self.clustered else offset
 
     def shared_window(self) -> Poly:
-        """Where the window of the CTA's own shared memory begins."""
+        """The base address of the CTA's own shared memory window."""
         rank = self.of(0, self.atom("cta_rank", low=0, high=15))
         return self.scale(rank, 1 << RANK_SHIFT) if self.clustered else self.const(0, 0)
 
@@ -622,7 +622,7 @@ class Terms:
 
     # -- printing -------------------------------------------------------------------------------------------------
     def text(self, a: Poly, depth: int = 3) -> str:
-        """For messages."""
+        """The polynomial as text, for messages."""
         parts: list[str] = []
         for monomial, c in a.terms:
             factor = f"T[{c.low}..{c.high}]" if isinstance(c, Table) else str(c)
@@ -631,7 +631,7 @@ class Terms:
         return " + ".join(parts) or "0"
 
     def atom_text(self, atom: Atom, depth: int) -> str:
-        """For messages."""
+        """The atom as text, for messages."""
         if depth == 0:
             return f"{atom.kind}#{atom.id}"
         args = (self.text(a, depth - 1) if isinstance(a, Poly) else str(a)[:40] for a in atom.args)

@@ -1,4 +1,4 @@
-"""What the validator raises where it can't settle a question."""
+"""The exception for questions that the validator can't settle."""
 
 from __future__ import annotations
 

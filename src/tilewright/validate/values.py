@@ -19,8 +19,8 @@ ANYTHING = "anything"
 """The kind of atom of a value that the IR leaves open: any value equals it."""
 
 MOST_PARTS = 48
-"""Cases beyond which a value becomes an atom of its own. So does one whose case depends on data: each of its cases
-would ask for tests of its own where it is compared."""
+"""Cases beyond which a value becomes an atom of its own. So does one whose case depends on data: each case would need
+tests of its own where it is compared."""
 
 
 FEW_PARTS = 4
@@ -260,7 +260,7 @@ class Values:
         return found
 
     def anywhere(self, parts: tuple[tuple[Condition, Poly], ...]) -> Condition:
-        """Where a value has any of its cases: elsewhere nothing has written it."""
+        """The condition that a value has any of its cases: elsewhere nothing has written it."""
         found = self._anywhere.get(parts)
         if found is None:
             found = self._anywhere[parts] = self.cases.any(condition for condition, _ in parts)
@@ -389,7 +389,7 @@ class Values:
         return self.terms.number(a) if isinstance(a, Poly) else None
 
     def text(self, value: Value) -> str:
-        """For messages."""
+        """The value as text, for messages."""
         if isinstance(value, Poly):
             return self.terms.text(value)
         parts = (f"{self.terms.text(p)} if {self.cases.text(c)}" for c, p in value.parts[:4])

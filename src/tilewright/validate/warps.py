@@ -14,7 +14,7 @@ from tilewright.validate.values import ANYTHING, Choice, Values
 _OF_EACH_LANE = ("old", "result", "mma", "ldmatrix", "undefined", "unsolved", "phi", "carry", ANYTHING)
 """Kinds of atoms that are another number in each lane, although nothing that they are made of is."""
 _MEMORY = "@"
-"""Names of what a loop carries begin so where they stand for the contents of memory."""
+"""Prefix of the names of memory states that a loop carries."""
 _OF_A_LOOP = ("trip", "sum", "total", "exit")
 
 
@@ -27,7 +27,7 @@ class Warps:
         self._same: dict[int, bool] = {}
 
     def of_first_lanes(self, condition: Condition) -> Condition:
-        """What a condition is in the first lane of each warp, for all lanes of that warp."""
+        """The condition in the first lane of each warp, for all lanes of that warp."""
         cases = self.cases
 
         def moved(node: CaseNode, children: list[Condition]) -> Condition:

@@ -99,7 +99,7 @@ def without_upper(terms: TermStore, a: Poly) -> Poly:
 
 
 def may_be_set(terms: TermStore, a: Poly) -> int:
-    """Bits of a word that can be set: what depends on the thread alone, beside what the other terms can set."""
+    """Bits of a word that can be set."""
     own, rest = _fixed(a)
     if not rest:
         return own
@@ -109,7 +109,7 @@ def may_be_set(terms: TermStore, a: Poly) -> int:
 
 
 def is_of_pieces(terms: TermStore, a: Poly) -> bool:
-    """The word is put together from fields of data beside one another, and from what depends on the thread alone."""
+    """Whether a word is concatenated from fields of data and per-thread constants."""
     return _of_pieces(terms, a.width, [(m, c) for m, c in a.terms if m != ()]) is not None
 
 

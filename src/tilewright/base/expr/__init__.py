@@ -20,6 +20,7 @@ simplification, ``text`` the parser, ``extents`` which symbols the extents of di
 
 from __future__ import annotations
 
+from tilewright.base.expr.extents import solve as solve
 from tilewright.base.expr.extents import solved_for as solved_for
 from tilewright.base.expr.extents import symbol_plus as symbol_plus
 from tilewright.base.expr.extents import unsolved as unsolved

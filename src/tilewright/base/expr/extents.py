@@ -44,6 +44,14 @@ def solved_for(extent: Expr, value: Any, known: Mapping[str, Any]) -> tuple[str,
     return unknown[0], value - rest if factor == 1 else (value - rest) // factor
 
 
+def solve(dims: Iterable[tuple[Expr, Any]], known: dict[str, Any]) -> None:
+    """Adds to ``known`` the symbols that the extents of ``dims`` determine, each by the first dimension that does."""
+    pairs = list(dims)
+    while found := [s for dim, n in pairs if not dim.symbols <= known.keys() and (s := solved_for(dim, n, known))]:
+        for symbol, extent in found:
+            known.setdefault(symbol, extent)
+
+
 def unsolved(extents: Iterable[Expr]) -> frozenset[str]:
     """Symbols that the values of ``extents`` do not give, in whichever order they are solved for."""
     pending, known = set(extents), set[str]()

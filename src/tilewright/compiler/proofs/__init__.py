@@ -1,1 +1,1 @@
-"""What must be proved of a lowered kernel, one file per obligation."""
+"""The proofs of a lowered kernel, one file per obligation."""

@@ -28,11 +28,12 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
 _VALUES = range(-3, 4)
-"""Offsets that are tried beside limits from 0 on: three integers stand to 0 and each other in every order."""
+"""Offsets to try with limits of 0 and more: three integers compare with 0 and each other in every possible order."""
 
 
 def counted(lowered: t.Kernel, buffer: SSAValue, reader: Operation) -> t.BarrierCount | None:
-    """The barrier whose number all threads of the CTA hold in a buffer when they reach ``reader``."""
+    """The barrier whose count all threads of the CTA hold in ``buffer`` when they reach ``reader``; None if that is not
+    shown."""
     others = [use.operation for use in buffer.uses if use.operation is not reader and _writes(use.operation, buffer)]
     match _in_order(lowered, others):
         case [*_, t.BarrierCount() as last] if last.parent is lowered.body.block is reader.parent:
@@ -46,7 +47,7 @@ def _writes(op: Operation, buffer: SSAValue) -> bool:
 
 
 def _in_order(lowered: t.Kernel, ops: list[Operation]) -> list[Operation]:
-    """Ops in the order of those of the kernel that hold them."""
+    """``ops`` in the order of the kernel's ops that contain them."""
     own = list(lowered.body.block.ops)
     return sorted(ops, key=lambda op: own.index(_outermost(op, lowered)))
 
@@ -57,7 +58,7 @@ def _outermost(op: Operation, lowered: t.Kernel) -> Operation:
 
 
 def checks_every_offset(lowered: t.Kernel, barrier: t.BarrierCount, promise: Ascending) -> bool:
-    """Whether the number behind a barrier is 0 just where the offsets keep the promise."""
+    """Whether the count of a barrier is 0 exactly where the offsets keep the promise."""
     buffer = barrier.buffer
     writers = _in_order(lowered, [u.operation for u in buffer.uses if _writes(u.operation, buffer)])
     match writers:
@@ -71,7 +72,7 @@ def checks_every_offset(lowered: t.Kernel, barrier: t.BarrierCount, promise: Asc
 
 
 def _is_zero(begin: t.Map, buffer: SSAValue) -> bool:
-    """Every thread begins with 0."""
+    """Whether every thread begins with 0."""
     match list(begin.body.block.ops):
         case [tile.Constant() as made, t.Yield() as end]:
             zero = int(made.value.data) == 0 and end.values[0] is made.result
@@ -81,7 +82,7 @@ def _is_zero(begin: t.Map, buffer: SSAValue) -> bool:
 
 
 def _looks_at_all(lowered: t.Kernel, loop: t.For, fold: t.Fold, promise: Ascending) -> bool:
-    """The loop's registers are at every place of the offsets, and each says what is wrong there."""
+    """Whether the loop's registers cover every offset, and each counts what is wrong with it."""
     match [op for op in loop.body.block.ops if not isinstance(op, t.Registers)]:
         case [t.Load() as here, t.Load() as behind, t.Map() as found, last] if last is fold:
             pass
@@ -107,7 +108,7 @@ def _looks_at_all(lowered: t.Kernel, loop: t.For, fold: t.Fold, promise: Ascendi
 
 
 def _loads(load: t.Load, promise: Ascending, at: Expr, each: int) -> bool:
-    """Every register gets the offset at its place, where there is one."""
+    """Whether every register loads the offset at its index, if there is one."""
     return (
         tile.tensor_type(load.tensor).tensor_name.data == promise.tensor
         and [c.expr for c in load.coords] == [at]
@@ -120,8 +121,8 @@ def _loads(load: t.Load, promise: Ascending, at: Expr, each: int) -> bool:
 
 
 def _says(found: t.Map, at: Expr, promise: Ascending) -> bool:
-    """Registers are 1 where there is an offset that is more than the next, or the last one than the limit, or the first
-    one not 0; else 0."""
+    """Whether registers are 1 where an offset is more than the next, the last more than the limit, or the first not 0;
+    else 0."""
     begins, inside, more = at.eq(0), at < promise.extent, at + 1 < promise.extent
     for first, there, next_ in ((f, i, n) for f, i, n in product((False, True), repeat=3) if i or not n):
         places = {begins: first, inside: there, more: next_}
@@ -134,7 +135,7 @@ def _says(found: t.Map, at: Expr, promise: Ascending) -> bool:
 
 
 def _compared(places: Mapping[Expr, bool], limit: tuple[Expr, int]) -> Computed:
-    """Comparisons, in 64 bits, of what is loaded, 0 and the limit, and what follows from them."""
+    """Evaluates comparisons, in 64 bits, of loaded values, 0 and the limit, and logical operations on them."""
 
     def computed(op: Operation, values: Mapping[SSAValue, int]) -> int | None:
         match op:

@@ -30,11 +30,11 @@ COLLAPSED = "collapsed"
 
 
 class NotPointwiseError(Exception):
-    """Why a program is not one function of the elements at one place."""
+    """Why a program is not pointwise."""
 
 
 class CollapsedKernel(Protocol):
-    """A kernel that a step launches, and what a launch passes for its tensors' extents."""
+    """A launched kernel, with the extents that a launch passes for flattened matrices."""
 
     @property
     def tile(self) -> tile.Kernel: ...
@@ -43,8 +43,8 @@ class CollapsedKernel(Protocol):
 
 
 def certify_collapsed(kernel: CollapsedKernel, predicate: Expr) -> tuple[Obligation, ...]:
-    """The obligation of a kernel that takes matrices for single rows where ``predicate`` holds, CRT003 where it may
-    not; none of another."""
+    """The obligation of a kernel with flattened matrices where ``predicate`` holds, CRT003 where flattening may be
+    wrong; none for other kernels."""
     if not kernel.collapsed:
         return ()
     try:
@@ -63,17 +63,17 @@ def certify_collapsed(kernel: CollapsedKernel, predicate: Expr) -> tuple[Obligat
 
 
 def row_extents(rows: Sym, columns: Sym) -> dict[str, Expr]:
-    """What a launch passes for the extents of matrices that it takes for one row."""
+    """The extents that a launch passes for matrices flattened to one row."""
     return {rows.name: Const(1), columns.name: rows * columns}
 
 
 def fits_a_row(rows: Sym, columns: Sym) -> Expr:
-    """All elements of a matrix are as many as an extent may be."""
+    """The number of elements of a matrix is a valid extent."""
     return rows * columns <= MAX_EXTENT
 
 
 def dense(name: str, columns: Expr) -> Expr:
-    """The rows of a matrix follow each other without a gap."""
+    """The rows of a matrix are contiguous."""
     return Sym(f"{name}.stride0").eq(columns)
 
 
@@ -109,7 +109,7 @@ def _own(*extents: Sym) -> set[str]:
 
 
 class _Pointwise:
-    """Sorts the values of a program: the same everywhere, or made of elements at one place."""
+    """Classifies the values of a program: uniform, or computed from elements at the program's own coordinates."""
 
     def __init__(self, kernel: tile.Kernel, shape: tuple[Sym, Sym]):
         self.kernel = kernel
@@ -124,7 +124,7 @@ class _Pointwise:
         self.place: tuple[Span, Span] | None = None
 
     def check(self) -> None:
-        """``NotPointwiseError`` for an op that may see where it is."""
+        """``NotPointwiseError`` for an op whose result may depend on its coordinates."""
         for op in ops_in(self.kernel.body.block):
             match op:
                 case tile.Load():
@@ -146,7 +146,8 @@ class _Pointwise:
             raise NotPointwiseError("nothing is accessed")
 
     def at(self, op: tile.Load | tile.Store, value: SSAValue) -> None:
-        """Every access is at one place, whose axes are the tensor's in order, each to its end."""
+        """Requires that every access has the same coordinates, whose axes are those of the tensor in order, each to its
+        end."""
         rows, columns = coords_of(op)
         if not isinstance(rows, Span) or not isinstance(columns, Span) or spans_of(value) != (rows, columns):
             raise NotPointwiseError(f"{op.name} moves no box of both axes")
@@ -155,7 +156,7 @@ class _Pointwise:
         self.place = rows, columns
 
     def computed(self, op: Operation) -> None:
-        """A value is where its operands are."""
+        """A computed value is uniform if all operands are."""
         if not set(op.operands) <= self.local | self.uniform:
             raise NotPointwiseError(f"{op.name} of something else")
         kind = self.uniform if set(op.operands) <= self.uniform else self.local

@@ -25,7 +25,7 @@ from tilewright.transport.every_thread import Ints, values_at
 
 
 def converted_side(side: str) -> str:
-    """Who reads a tile to convert it for a side of a product."""
+    """The reader's name for a side of a product whose tile is converted first."""
     return f"{side}, converted"
 
 
@@ -105,7 +105,7 @@ def _whole_vectors(op: t.SharedRead | t.SharedWrite, at: dict[str, Ints], where:
 
 
 def _steady(op: t.SharedRead) -> dict[str, Ints]:
-    """Any value for what a stage's begin depends on."""
+    """Arbitrary values for the symbols that the stage's offset depends on."""
     return {name: np.zeros(1, np.int64) for name in op.offset.expr.symbols - {t.THREAD, t.REGISTER}}
 
 

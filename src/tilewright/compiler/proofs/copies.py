@@ -114,8 +114,8 @@ def _tensor(op: a.TensorMap, known: Facts) -> None:
 
 @lru_cache(maxsize=64)
 def where_it_matters(assumptions: tuple[Expr, ...]) -> Facts:
-    """A kernel's assumptions about axes with more than one element: strides of others address nothing. The kernels of a
-    class assume alike."""
+    """A kernel's assumptions about axes with more than one element: strides of other axes address nothing. Cached,
+    because the kernels of a class have the same assumptions."""
     found: list[Expr] = []
     for assumption in assumptions:
         match assumption:
@@ -128,7 +128,7 @@ def where_it_matters(assumptions: tuple[Expr, ...]) -> Facts:
 
 @lru_cache(maxsize=256)
 def _same_stride(step: Expr, own: Expr, known: Facts) -> bool:
-    """``step`` equals ``own``, or is ``own`` rounded to what a map takes where that changes nothing."""
+    """Whether ``step`` equals ``own``, or is ``own`` rounded as a map requires where rounding changes nothing."""
     if known.residual(own.eq(step)) == TRUE or known.apply(own) == step:
         return True
     whole = known.residual((own % 16).eq(0)) == TRUE
@@ -139,14 +139,13 @@ def _same_stride(step: Expr, own: Expr, known: Facts) -> bool:
 
 # -- loads and products -----------------------------------------------------------------------------------------------
 _Reader: TypeAlias = tuple[str, str]
-"""A side (``a``, ``b``) of the product of a line: products of several lines may read one tile along different axes."""
+"""A side (``a``, ``b``) of the product on a source line: several products may read one tile along different axes."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A load of the tile program, or a gather from pages or of rows, and the tensor axes that are mn and k for those
-    who read it. Of a gather the range along its pages stands in place of the coordinate in a page, that of its rows in
-    place of the integer."""
+    """A load of the tile program, or a gather from pages or of rows, with the tensor axes that are mn and k for each
+    reader. For a gather, the range of its pages or rows replaces the loaded coordinate."""
 
     load: tile.Load | tile.Gather
     where: tuple[str, str]
@@ -198,15 +197,13 @@ def _gathered(
 
 
 _Brought: TypeAlias = tuple[_Source, tuple[int, int]]
-"""A load with the tensor axes that are mn and k for a reader."""
+"""A load, with the tensor axes that are mn and k for a reader."""
 
 
 @dataclass(frozen=True)
 class _Load:
-    """A copy as the CTA of rank ``receiver`` sees it, and the loads of the tile program that it may belong to.
-
-    Of copies by threads ``offset`` is that of the whole tile; their coordinates are read from the op.
-    """
+    """A copy as the CTA of rank ``receiver`` receives it, and the loads of the tile program that it may implement. For
+    copies by threads ``offset`` is that of the whole tile; their coordinates are read from the op."""
 
     op: a.TmaLoad | a.ThreadCopies
     receiver: int
@@ -218,7 +215,7 @@ class _Load:
 def _loads(
     kernel: tile.Kernel, program: Sequence[Operation], lowered: Sequence[Operation]
 ) -> dict[SSAValue, list[_Load]]:
-    """Copies by the buffer they fill."""
+    """The copies that fill each buffer."""
     sources = _sources(kernel, program)
     programs = next(op for op in lowered if isinstance(op, t.Programs))
     found: dict[SSAValue, list[_Load]] = {}
@@ -238,8 +235,8 @@ def _loads(
 
 
 def _deliveries(op: a.TmaLoad, programs: t.Programs) -> Iterator[tuple[int, int]]:
-    """Ranks of issuing and receiving CTAs of a cluster. What one brings to another must be the same tile for both: its
-    coordinates don't name the program along an axis in which the two differ."""
+    """Ranks of the issuing and receiving CTAs of a multicast. The tile must be the same for both: its coordinates do
+    not depend on a program coordinate in which the two differ."""
     shape, names = programs.cluster_shape, [n.data for n in programs.names]
     size = shape[0] * shape[1]
     for sender in range(size):
@@ -253,7 +250,7 @@ def _deliveries(op: a.TmaLoad, programs: t.Programs) -> Iterator[tuple[int, int]
 
 
 def _products(lowered: Sequence[Operation]) -> Iterator[list[a.Wgmma]]:
-    """Instructions of one product: one line of the user's, the same tiles."""
+    """The instructions of each product: those of one source line on the same tiles."""
     groups: dict[object, list[a.Wgmma]] = {}
     for op in lowered:
         if isinstance(op, a.Wgmma):
@@ -325,8 +322,8 @@ def _product(
 def _converted(
     group: Sequence[a.Wgmma], side: str, reading: _Reading, loads: Mapping[SSAValue, Sequence[_Load]]
 ) -> t.SharedRead | None:
-    """The read of the stage that an operand was converted from, whose copies bring what the program converts; None for
-    an operand that was made otherwise."""
+    """The read of the stage from which an operand was converted, checked against the program; None for an operand that
+    was made otherwise."""
     first = group[0]
     found = conversion(first, side, reading.swizzled, reading.bytes)
     if found is None:
@@ -344,8 +341,8 @@ def _converted(
 
 
 def _ragged(brought: Iterable[_Brought], reading: _Reading) -> Iterator[tuple[Span, Ragged]]:
-    """The domains along k that may end inside of their tensor. Rows that integers name are zero outside of theirs
-    (``thread_copies``)."""
+    """The domains along k that may end before their tensor. Rows that loaded integers name are zero outside of their
+    domain (``thread_copies``)."""
     for source, k_axis in dict.fromkeys((source, axes[1]) for source, axes in brought):
         extents, span = tile.tensor_type(source.load.tensor).dims.data, source.coords[k_axis]
         assert isinstance(span, Span)
@@ -358,7 +355,8 @@ def _ragged(brought: Iterable[_Brought], reading: _Reading) -> Iterator[tuple[Sp
 
 
 def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], reading: _Reading) -> None:
-    """What lies outside of an operand's domain along k, but in its tensor, takes no part in a product."""
+    """Requires that elements inside the tensor but outside of the operand's domain along k take no part in a
+    product."""
     buffer, region = (group[0].a, group[0].a_region) if side == "a" else (group[0].b, group[0].b_region)
     for span, ragged in _ragged(brought, reading):
         if not excluded(group[0], buffer, region.expr, ragged):
@@ -368,7 +366,8 @@ def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], 
 
 
 def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:
-    """What each instruction does with what its accumulators held, in the order in which they are issued."""
+    """Requires that the first instruction on each accumulator adds to it or overwrites it as the program says, and the
+    others add."""
     here = [op for op in operations(kernel) if isinstance(op, tile.Dot) and line_of(op) == place_of(group[0])]
     fresh = {not added_in_place(dot) for dot in here}
     scales: dict[int, list[int]] = {}
@@ -382,8 +381,8 @@ def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Reading:
-    """Byte of every (mn, k) of a tile as descriptors read it, from the tile's begin; ``starts`` are the first bytes of
-    matrices, swizzle apart."""
+    """The byte of every (mn, k) of a tile, relative to its begin, as descriptors address it, without (``plain``) and
+    with swizzle."""
 
     numbers: OperandNumbers
     bytes: int
@@ -417,7 +416,7 @@ def _reading(numbers: OperandNumbers, bits: int) -> _Reading:
 
 
 def _matrix(reading: _Reading, start: int, rows: int, step: int, op: a.Wgmma) -> tuple[int, int]:
-    """First row (or column) and first k of the matrix at byte ``start``, which is read as part of the tile."""
+    """The first row (or column) and first k of the matrix at byte ``start`` of a tile."""
     found = _matrix_at(reading, start, rows, step)
     if isinstance(found, str):
         raise CopyMismatchError(f"product of {place_of(op)}: {found}")
@@ -426,20 +425,16 @@ def _matrix(reading: _Reading, start: int, rows: int, step: int, op: a.Wgmma) ->
 
 @lru_cache(maxsize=1024)
 def _matrix_at(reading: _Reading, start: int, rows: int, step: int) -> tuple[int, int] | str:
-    """The same for every instruction that reads there; or what is wrong."""
+    """The same, cached for all instructions with this start; a message if there is no such matrix."""
     found = np.flatnonzero(reading.plain == start)
     if len(found) != 1:
         return f"no matrix at byte {start} of its tile"
     mn, k = divmod(int(found[0]), reading.numbers.k)
     part = reading.plain[mn : mn + rows, k : k + step]
-    alone = _reading(_only(reading.numbers, rows, step), 8 * reading.bytes).plain
+    alone = _reading(replace(reading.numbers, mn=rows, k=step), 8 * reading.bytes).plain
     if part.shape != (rows, step) or not np.array_equal(part - start, alone):
         return f"the matrix at byte {start} leaves its tile"
     return mn, k
-
-
-def _only(numbers: OperandNumbers, mn: int, k: int) -> OperandNumbers:
-    return OperandNumbers(numbers.major, mn, k, numbers.swizzle, numbers.leading_bytes, numbers.stride_bytes)
 
 
 def _start(offset: Expr, warpgroup: int) -> int:
@@ -450,8 +445,8 @@ def _start(offset: Expr, warpgroup: int) -> int:
 
 
 def _lands(reading: _Reading, copies: Sequence[_Load], region: Expr, reader: _Reader) -> frozenset[_Brought]:
-    """What the copies bring, for some look-ahead, wherever they are issued: loads of the tile program with the axes
-    along which they are read. Empty where they don't bring exactly the tile."""
+    """The loads of the tile program, with the axes along which they are read, that the copies implement for some
+    look-ahead. Empty where the copies do not bring exactly the tile."""
     counters = sorted({s for copy in copies for s in copy.offset.symbols})
     for ahead in _LOOK_AHEAD:
         moved = {name: Sym(name) + ahead for name in counters}
@@ -468,7 +463,7 @@ def _lands(reading: _Reading, copies: Sequence[_Load], region: Expr, reader: _Re
 
 
 def _brings(reading: _Reading, copies: Sequence[tuple[int, _Load]], reader: _Reader) -> Iterator[_Brought]:
-    """Loads of which the copies put every element where it is read, with the axes of mn and k."""
+    """The loads whose every element the copies put where it is read, with the axes of mn and k."""
     for source in {s for _, copy in copies for s in copy.sources}:
         if not all(source in copy.sources for _, copy in copies):
             continue
@@ -490,9 +485,8 @@ def _covers(
 
 
 def _steps(source: tile.Load | tile.Gather) -> Iterator[dict[str, Expr]]:
-    """Which step of its stream a copy may be for: a software-pipelined loop fills a stage for a step nearby,
-    and the last one after the loop. That the steps come in order is proved of the pipeline's phases by its
-    protocol."""
+    """The steps of its stream that a copy may be for: a software-pipelined loop fills a stage for a nearby step, and
+    the last one after the loop. That steps come in order is proved of the pipeline's phases by the protocol."""
     stream = source.parent_op()
     if not isinstance(stream, tile.Stream):
         yield {}
@@ -505,7 +499,7 @@ def _steps(source: tile.Load | tile.Gather) -> Iterator[dict[str, Expr]]:
 def _first_row(
     copy: a.TmaLoad, coords: Mapping[int, Expr], numbers: TmaNumbers, pages: Pages, step: Mapping[str, Expr]
 ) -> int | None:
-    """The row of a paged tile with which a box begins; None where it is another place."""
+    """The row of a paged tile with which a box begins; None if the box is elsewhere."""
     extents = dict(zip(numbers.axes, numbers.box, strict=True))
     if not coords.keys() >= {pages.number, pages.slot}:
         return None
@@ -522,7 +516,7 @@ def _place(
     axes: tuple[int, int],
     reading: _Reading,
 ) -> bool:
-    """Writes the bytes of one copy's elements; False where its coordinates are not the load's."""
+    """Writes the bytes of one copy's elements to ``landed``; False where its coordinates are not the load's."""
     if isinstance(copy.op, a.ThreadCopies):
         load = source.rows or source.load
         return not isinstance(load, tile.Gather) and place_copies(landed, at, copy.op, load, step, axes)

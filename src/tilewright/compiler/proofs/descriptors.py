@@ -15,8 +15,9 @@ from math import gcd, prod
 from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Const, Expr, Interval, all_of, divisor, negate
+from tilewright.base.expr import Const, Expr, Interval, all_of, divisor
 from tilewright.base.verdict import Illegal
+from tilewright.compiler.proofs.epilogue_copies import conditions_of
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Direction
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
@@ -95,7 +96,7 @@ def _facts(kernel: t.Kernel) -> Facts:
 
 @lru_cache(maxsize=64)
 def _known(assumptions: tuple[Expr, ...], tensors: tuple[t.TensorType, ...], index_bits: int) -> Facts:
-    """The same; the kernels of a class assume alike."""
+    """The same, cached: the kernels of a class have the same assumptions."""
     facts = ShapeDomain.of(*assumptions).facts
     bounds = dict(facts.bounds)
     for tensor in tensors:
@@ -122,7 +123,7 @@ def _judge_map(
     )
     aligned = reduce(gcd, (_alignment(*place) for place in {(c.shared, c.offset.expr) for c in copies}))
     first = reduce(gcd, (_divisor(start) for start in {c.coords.data[0].expr for c in copies}))
-    for condition in _conditions(copies):
+    for condition in sorted(frozenset[Expr].intersection(*(conditions_of(c) for c in copies)), key=str):
         facts = facts.assume(condition)
     decision = _decided(described, aligned, first, facts, target)
     place = copies[0].loc.data if copies[0].loc is not None else ""
@@ -137,31 +138,15 @@ def _judge_map(
 @lru_cache(maxsize=256)
 def _decided(described: SymbolicMap, aligned: int, first: int, facts: Facts, target: Target) -> DecidedRules:
     """The rules of a tensor map whose boxes lie in shared memory at multiples of ``aligned`` and begin, along the
-    innermost dimension, at multiples of ``first``; the kernels of a class use mostly the same."""
+    innermost dimension, at multiples of ``first``; cached for the kernels of a class."""
     fields = described.fields()
     fields["shared_address"] = Const(aligned)
     fields["start_coordinate_0"] = Const(first)
     return decide_rules(fields, facts, target)
 
 
-def _conditions(copies: list[a.TmaLoad | a.TmaStore]) -> list[Expr]:
-    """What the branches around every copy have decided."""
-    found: list[Expr] | None = None
-    for copy in copies:
-        own: list[Expr] = []
-        block = copy.parent_block()
-        parent = copy.parent_op()
-        while parent is not None:
-            if isinstance(parent, t.If):
-                condition = parent.condition.expr
-                own.append(condition if block is parent.then.block else negate(condition))
-            block, parent = parent.parent_block(), parent.parent_op()
-        found = own if found is None else [c for c in found if c in own]
-    return found or []
-
-
 def _alignment(shared: SSAValue, offset: Expr) -> int:
-    """What every address of ``offset`` in the buffer is a multiple of."""
+    """The alignment, in bytes, of every address of ``offset`` in the buffer."""
     declared = shared.owner
     assert isinstance(declared, t.Shared)
     assert declared.offset is not None, "tensor copies use dynamic shared memory"
@@ -170,7 +155,7 @@ def _alignment(shared: SSAValue, offset: Expr) -> int:
 
 @lru_cache(maxsize=1024)
 def _divisor(offset: Expr) -> int:
-    """The same of a number; instructions and copies of a kernel name the same few."""
+    """The greatest known divisor of an expression, cached."""
     return divisor(offset, {})
 
 
@@ -238,8 +223,8 @@ def _judge_operand(
 def _planned(
     role: wgmma.OperandRole, numbers: OperandNumbers, dtype: DType, accumulator: str, n: int, target: Target
 ) -> tuple[SmemTile, wgmma.WgmmaOperandPlan, frozenset[int]] | Illegal:
-    """The tile of an operand, its plan, and the bytes of the tile where a matrix of it begins; a kernel's instructions
-    ask for the same few."""
+    """The tile of an operand, its plan, and the bytes at which its matrices begin; cached for a kernel's
+    instructions."""
     tile = operand_tile(numbers, dtype)
     answer = wgmma.plan(wgmma.WgmmaOperand(role, dtype, tile, wgmma.Major(numbers.major), n, accumulator), target)
     if isinstance(answer, Illegal):

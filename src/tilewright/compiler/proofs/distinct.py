@@ -35,7 +35,7 @@ def require_distinct(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation
 
 
 def _distinct(domain: ScatterDomain, lowered: t.Kernel) -> Obligation:
-    """That the places of one scatter which take one element of the index tensors are one."""
+    """Proves that positions of one scatter which take the same elements of the index tensors are one position."""
     op, reliance = domain.op, promised_access(domain.op)
     assert not isinstance(reliance, str), "the tracer has refused it"
     at = [c.substitute(domain.places) for c in (*reliance.element, *reliance.rest.values())]

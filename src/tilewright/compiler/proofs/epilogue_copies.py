@@ -26,18 +26,19 @@ from tilewright.transport.every_thread import Ints, values_at
 
 
 class CopyMismatchError(Exception):
-    """Where the lowered kernel differs from the tile program."""
+    """How the lowered kernel differs from the tile program."""
 
 
 INTERIOR = "interior"
-"""Of a domain that ends before its tensor tensor copies store whole tiles alone: the program asks before."""
+"""The obligation that tensor copies store whole tiles only, where the domain ends before the tensor: the program tests
+for it."""
 
 
 def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> tuple[Expr, ...]:
-    """One panel: what stmatrix writes is what the copy reads, at the coordinates of a store of the tile program.
+    """Checks one panel: the copy reads what stmatrix wrote, at the coordinates of a store of the tile program.
 
-    Returns what the program has asked so that all of the tile lies in the store's domain, nothing where the tensor's
-    end is the domain's, at which the hardware clips.
+    Returns the conditions that the program has tested so that the whole tile lies in the store's domain; none where the
+    domain ends with the tensor, at which the hardware clips.
     """
     declared = copy.map.owner
     assert isinstance(declared, a.TensorMap)
@@ -64,7 +65,7 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> tuple[Expr, ...]:
 
 
 def _interior(store: tile.Store) -> tuple[Expr, ...]:
-    """What makes a store's tile whole along the axes where its domain ends before the tensor."""
+    """The conditions under which a store's tile is whole along axes whose domain ends before the tensor."""
     found: list[Expr] = []
     for coord, dim in zip(coords_of(store), tile.tensor_type(store.tensor).dims, strict=True):
         if isinstance(coord, Span) and coord.stop != dim.expr:
@@ -73,7 +74,7 @@ def _interior(store: tile.Store) -> tuple[Expr, ...]:
 
 
 def conditions_of(op: Operation) -> frozenset[Expr]:
-    """What holds in the branches that an op stands in."""
+    """The conditions of the branches around an op."""
     found: set[Expr] = set()
     block, around = op.parent, op.parent_op()
     while around is not None:
@@ -85,7 +86,7 @@ def conditions_of(op: Operation) -> frozenset[Expr]:
 
 
 def asks_bounds(lowered: t.Kernel) -> bool:
-    """Whether some tensor copies store only where a loaded bound lets them."""
+    """Whether some tensor copies are conditional on a loaded bound."""
     inside = operations(lowered)
     bounds = {op.symbol.data for op in inside if isinstance(op, t.Bind)}
     copies = (op for op in inside if isinstance(op, a.TmaStore))
@@ -93,8 +94,8 @@ def asks_bounds(lowered: t.Kernel) -> bool:
 
 
 def rows_of_panel(stores: Sequence[tile.Store], copies: a.CopyOut) -> int:
-    """One panel that threads copy out: every vector is read where stmatrix wrote the elements that a store of the tile
-    program has at its coordinates."""
+    """Checks one panel that threads copy out: every vector is read where stmatrix wrote the elements of a store of the
+    tile program. Returns 1."""
     name, where = name_of(copies.tensor), place_of(copies)
     asked = [store for store in stores if (tensor_name(store), line_of(store)) == (name, where)]
     matrices = _matrices(copies, copies.shared, copies.base.expr)
@@ -150,8 +151,8 @@ _Matrices: TypeAlias = tuple[tuple[Expr, int], ...]
 
 @lru_cache(maxsize=1024)
 def _written(rows: int, columns: int, size: int, matrices: _Matrices) -> Ints | None:
-    """The byte at which these ops write every element of a panel; -1 for none; None where one lies beside the panel.
-    The panels of a kernel are filled alike."""
+    """The byte at which these ops write every element of a panel; -1 for none; None where one lies outside the
+    panel."""
     written = np.full((rows, columns), -1)
     threads, chunk = np.arange(a.WARPGROUP_THREADS), np.arange(8)
     for index, (offset, count) in enumerate(matrices):
@@ -168,7 +169,7 @@ def _written(rows: int, columns: int, size: int, matrices: _Matrices) -> Ints | 
 
 @lru_cache(maxsize=1024)
 def box_bytes(inner: int, outer: int, size: int, swizzle: Swizzle, begin: int = 0) -> Ints:
-    """The byte of every element (outer, inner) of a box that begins at a byte of shared memory."""
+    """The byte of every element (outer, inner) of a swizzled box that starts at byte ``begin`` of shared memory."""
     return swizzled(begin + np.arange(outer * inner).reshape(outer, inner) * size, swizzle)
 
 
@@ -213,7 +214,7 @@ def _matrices(copied: Operation, shared: SSAValue, base: Expr) -> _Matrices:
 
 
 def swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
-    """Addresses with their bits exchanged by the pattern; tiles begin at a multiple of its period."""
+    """Addresses with their bits permuted by the swizzle; tiles begin at a multiple of its period."""
     result = addresses
     pairs = PATTERNS[swizzle].pairs
     for distance in {source - target for target, source in pairs}:

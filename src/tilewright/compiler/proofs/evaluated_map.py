@@ -1,4 +1,4 @@
-"""The result of a map of Transport IR at given integers, for proofs that try all orders in which operands may stand."""
+"""Evaluates a map of Transport IR on given integers, for proofs that try all orders of their operands."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
 Computed = Callable[[Operation, Mapping[SSAValue, int]], int | None]
-"""What an op that chooses nothing computes of the values before it; None for one that a proof does not admit, since
-the integers that it tries would not decide it for all."""
+"""The result of an op on given values; None for an op that a proof does not admit, because testing finitely many
+integers would not decide it."""
 
 
 def evaluated(made: t.Map, known: Mapping[BlockArgument, int], computed: Computed) -> int | None:
-    """The map's only result; None where it has another number of them, or computes what is not admitted."""
+    """The map's only result; None where it has several, or uses an op that is not admitted."""
     values: dict[SSAValue, int] = {**known}
     for op in made.body.block.ops:
         match op:

@@ -30,12 +30,12 @@ from tilewright.transport import dialect as t
 
 _WRITES = (t.Store, t.AtomicReduce, t.Draw, t.Print, t.Trap, a.TmaStore, a.CopyOut)
 _MOST_FLAGS = 10
-"""Of as many flags every way in which they can be broken is tried."""
+"""The most flags for which all combinations are tried."""
 
 
 def require_gate(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, ...]:
-    """What a kernel adds up that judges its promises itself; CRT010 for one that writes although what it relies on was
-    found broken."""
+    """The obligations of a kernel that checks its promises itself; CRT010 for a kernel that writes although a promise
+    is broken."""
     if not promises_of(kernel):
         return ()
     counter = gate_of(kernel)
@@ -52,7 +52,7 @@ def require_gate(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, ..
 
 
 def _reports(op: Operation) -> bool:
-    """It counts broken promises, in what outlives a launch."""
+    """Whether the op counts broken promises in a workspace that outlives the launch."""
     return isinstance(op, t.AtomicReduce) and tile.tensor_type(op.tensor).tensor_name.data == FAILED
 
 
@@ -77,7 +77,7 @@ def _around(op: t.TransportOp) -> Iterator[object]:
 
 # -- what each CTA judges --------------------------------------------------------------------------------------------
 def _require_judged(kernel: tile.Kernel, lowered: t.Kernel) -> None:
-    """Every promise is judged by each CTA, the gate opens where all hold, and those that do not are reported."""
+    """Requires that each CTA checks every promise, the gate opens where all hold, and broken ones are reported."""
     made, promises = _gate(lowered), promises_of(kernel)
     barriers = [] if made is None else [counted(lowered, buffer, made) for buffer in made.inputs]
     every = [Const(0)] * len(promises) == [r.expr for r in made.reads] if made is not None else False
@@ -99,7 +99,7 @@ def _require_judged(kernel: tile.Kernel, lowered: t.Kernel) -> None:
 
 
 def _gate(lowered: t.Kernel) -> t.Map | None:
-    """What makes the gate's integer, which may be handed on in shared memory, before the roles part."""
+    """The op that computes the gate's integer, before the roles split; it may be passed on in shared memory."""
     binds = [op for op in operations(lowered) if isinstance(op, t.Bind) and op.symbol.data == GATE]
     if len(binds) != 1 or binds[0].parent_op() is not lowered:
         return None
@@ -112,7 +112,8 @@ def _gate(lowered: t.Kernel) -> t.Map | None:
 
 
 def _adds(op: Operation, barrier: t.BarrierCount, number: int) -> bool:
-    """The first thread adds 1 to an element of the gate's tensor just where the barrier has counted threads."""
+    """Whether the first thread adds 1 to an element of the gate's tensor exactly where the barrier has counted
+    threads."""
     if not isinstance(op, t.AtomicReduce) or not _reports(op) or len(op.indices) != 1:
         return False
     place, one = _filler(op.indices[0], op), _only_writer(op.buffer)
@@ -134,14 +135,15 @@ def _adds(op: Operation, barrier: t.BarrierCount, number: int) -> bool:
 
 
 def _only_writer(buffer: SSAValue) -> Operation | None:
-    """The one op that fills registers which others only add up."""
+    """The only op that writes registers, besides reductions into them."""
     found = [use.operation for use in buffer.uses if not isinstance(use.operation, t.AtomicReduce)]
     return found[0] if len(found) == 1 else None
 
 
 # -- what opens it -----------------------------------------------------------------------------------------------------
 def _opened(lowered: t.Kernel, flags: str) -> bool:
-    """The gate's integer is made of all flags before the roles part, and above 0 only where each is 0."""
+    """Whether the gate's integer is computed from all flags before the roles split, and is positive only where each is
+    0."""
     made = _gate(lowered)
     if made is None:
         return False
@@ -151,7 +153,7 @@ def _opened(lowered: t.Kernel, flags: str) -> bool:
 
 
 def _count(lowered: t.Kernel, flags: str) -> int:
-    """How many flags there are."""
+    """The number of flags."""
     found = dict(zip((n.data for n in lowered.arg_names), lowered.body.block.args, strict=True))
     kind = found[flags].type
     assert isinstance(kind, tile.TensorType)
@@ -161,7 +163,7 @@ def _count(lowered: t.Kernel, flags: str) -> int:
 
 
 def _filler(buffer: SSAValue, reader: Operation) -> Operation | None:
-    """The one op beside a reader that touches registers."""
+    """The only op besides a reader that uses registers."""
     others = [use.operation for use in buffer.uses if use.operation is not reader]
     before = len(others) == 1 and others[0].parent is reader.parent and others[0].is_before_in_block(reader)
     return others[0] if before else None
@@ -184,8 +186,8 @@ def _flag(buffer: SSAValue, place: object, made: t.Map, flags: str) -> int:
 
 
 def _opens_at_zero(made: t.Map, loaded: list[int]) -> bool:
-    """A map's only result is above 0 just where all flags are 0: it compares with 0 alone, so that of each flag its
-    sign decides."""
+    """Whether a map's only result is positive exactly where all flags are 0. It may compare flags with 0 alone, so that
+    their signs decide it."""
     for flags in product((0, 1, -1), repeat=len(set(loaded))):
         held = [flags[number] for number in loaded]
         found = evaluated(made, dict(zip(made.body.block.args, held, strict=True)), _compared)
@@ -195,7 +197,7 @@ def _opens_at_zero(made: t.Map, loaded: list[int]) -> bool:
 
 
 def _compared(op: Operation, values: Mapping[SSAValue, int]) -> int | None:
-    """Constants, and comparisons with 0: of the integers that are tried, each stands to 0 in another way."""
+    """Evaluates constants and comparisons with 0, for integers of each sign."""
     match op:
         case tile.Constant():
             return int(op.value.data)

@@ -30,9 +30,9 @@ _INTEGER = Sym(tile.index_symbol(0))
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows of a gathered tile are named: row i of ``span``, axis ``axis`` of the tile, lies along dimension
-    ``dimension`` where ``table`` says at ``entry``, in which that range stands for i. ``columns`` is the dimension of
-    the tile's other axis."""
+    """How the rows of a gathered tile are addressed: row i of ``span``, axis ``axis`` of the tile, has as its
+    coordinate along ``dimension`` the element of ``table`` at ``entry``, where the range stands for i. ``columns`` is
+    the dimension of the tile's other axis."""
 
     gather: tile.Gather
     table: str
@@ -57,7 +57,7 @@ class Rows:
 
 
 def rows_of(gather: tile.Gather) -> Rows | None:
-    """How a gather's rows are named; None where it is another gather."""
+    """How a gather's rows are addressed; None for other gathers."""
     axes = tile.tile_type(gather.result).axes_tuple
     if len(gather.indices) != 1 or len(axes) != 2:
         return None
@@ -82,7 +82,7 @@ def rows_of(gather: tile.Gather) -> Rows | None:
 
 
 def _integers(value: SSAValue) -> tile.Load | None:
-    """The load that an index is, if the kernel writes its tensor nowhere."""
+    """The load of an index, if the kernel does not write its tensor."""
     op = value.owner
     match op:
         case tile.Expand() | tile.Broadcast():
@@ -98,8 +98,8 @@ def _integers(value: SSAValue) -> tile.Load | None:
 
 
 def row_places(op: a.ThreadCopies, rows: Rows, step: Mapping[str, Expr], at: Mapping[str, Ints]) -> Ints | None:
-    """The row of the tile whose integer each copy follows, of every thread and copy ``at``; None where it follows
-    another, or where what it leaves zero is not what lies outside."""
+    """For every thread and copy ``at`` the tile row whose integer the copy uses; None if the copy uses another, or
+    zeros other rows than those outside."""
     if len(op.indices) != 1 or op.coords.data[rows.dimension].expr != _INTEGER:
         return None
     load = _only_writer(op, op.indices[0])
@@ -126,7 +126,7 @@ def row_places(op: a.ThreadCopies, rows: Rows, step: Mapping[str, Expr], at: Map
 
 
 def _only_writer(copies: Operation, buffer: SSAValue) -> t.Load | None:
-    """The load before some copies, in a block around them, that alone writes a buffer."""
+    """The load in a block around some copies that alone writes a buffer."""
     users = [use.operation for use in buffer.uses]
     writers = [u for u in users if not (isinstance(u, t.Load | a.ThreadCopies) and buffer in u.indices)]
     if len(writers) != 1 or not isinstance(writers[0], t.Load) or writers[0].buffer != buffer:
@@ -140,7 +140,7 @@ def _only_writer(copies: Operation, buffer: SSAValue) -> t.Load | None:
 
 
 def _loads_all(load: t.Load, rows: Rows, place: Expr, held: int, step: Mapping[str, Expr]) -> bool:
-    """An integer of a row of the domain is loaded wherever the program loads it."""
+    """Whether the integer of every row in the domain is loaded wherever the program loads it."""
     dims = (d.expr for d in tile.tensor_type(load.tensor).dims)
     single = {(c < dim).substitute(step) for c, dim in zip(rows.entry, dims, strict=True) if not isinstance(c, Span)}
     bounds = {(rows.span.origin + place < rows.span.stop).substitute(step), place < rows.span.size}
@@ -150,7 +150,7 @@ def _loads_all(load: t.Load, rows: Rows, place: Expr, held: int, step: Mapping[s
 
 
 def _zero_outside(op: a.ThreadCopies, rows: Rows, place: Expr, read: Expr, step: Mapping[str, Expr]) -> bool:
-    """Elements are read exactly where their row lies in the domain and in the tensor, and they lie in it."""
+    """Whether elements are read exactly where their row lies in the domain and in the tensor."""
     columns = rows.coords[rows.columns]
     assert isinstance(columns, Span)
     if op.axis.data != rows.columns or op.stop.expr != columns.stop.substitute(step):

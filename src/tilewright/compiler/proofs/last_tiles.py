@@ -81,7 +81,7 @@ def _only_write(fragment: SSAValue) -> tile.FragmentWrite | None:
 
 
 def _behind(group: SSAValue, blocks: Expr) -> SSAValue | None:
-    """What a group is in programs from ``blocks`` on: of a choice by ``program < blocks`` the other value."""
+    """The value of a group in programs from ``blocks`` on: the alternative of a select by ``program < blocks``."""
     choice = owner(group)
     test = owner(choice.cond) if isinstance(choice, tile.Select) else None
     if not isinstance(choice, tile.Select) or not isinstance(test, tile.Compare):
@@ -104,7 +104,7 @@ def _otherwise(value: SSAValue | None, number: SSAValue, end: str | None = None)
 
 
 def _begins_alike(first: Expr, place: Expr, trip: Expr, groups: Expr) -> bool:
-    """What both begin with is 0, or the place where no group is walked."""
+    """Whether both begin with 0, or with the position where no group is visited."""
     if first == Const(0) or (first == place and trip == Const(0)):
         return True
     for node in _nodes(first):
@@ -123,7 +123,8 @@ def _nodes(node: Expr) -> list[Expr]:
 
 
 def _counts(read: tile.FragmentRead, stream: tile.Stream, offsets: str) -> bool:
-    """What is read in a step begins with 0, and each step makes it anew from itself, the step and the offsets."""
+    """Whether what is read in a step begins with 0 and is computed in each step from itself, the step and the
+    offsets."""
     write, fragment = _only_write(read.frag), read.frag.owner
     if write is None or not isinstance(fragment, tile.FragmentInit) or write.parent_op() is not stream:
         return False
@@ -152,13 +153,13 @@ def _counts(read: tile.FragmentRead, stream: tile.Stream, offsets: str) -> bool:
 
 
 def _placed(gather: tile.Gather) -> frozenset[str]:
-    """What a gather's coordinates have besides its indices."""
+    """A gather's coordinates without its indices."""
     own = {tile.index_symbol(k) for k in range(len(gather.indices))}
     return frozenset[str]().union(*(c.expr.symbols for c in gather.coords)) - own
 
 
 def _extents(op: tile.Stream | tile.Select) -> set[str]:
-    """Symbols of the kernel's extents: a launch has one of each."""
+    """The symbols of the kernel's extents, which have one value per launch."""
     kernel = op.parent_op()
     while kernel is not None and not isinstance(kernel, tile.Kernel):
         kernel = kernel.parent_op()

@@ -1,4 +1,4 @@
-"""Integers that programs load and name: which element of which tensor each is, and how it was clipped."""
+"""Integers that programs load and bind to symbols: the tensor element of each, and how it was clipped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilewright.transport import dialect as t
 
 @dataclass(frozen=True)
 class Ascending:
-    """The promise of offsets: they begin with 0, ascend, and do not go beyond ``most``."""
+    """The promise of offsets: they begin with 0, ascend, and do not exceed ``most``."""
 
     tensor: str
     extent: Expr
@@ -91,8 +91,8 @@ def _of_group(group: tile.Bind, number: tile.Bind, offsets: Ascending, size: int
 
 
 def offsets_of(kernel: tile.Kernel) -> tuple[Ascending, ...]:
-    """The offsets that a kernel's ragged grid and its loaded bounds rely on: those that are bounds as they are, and
-    those that a minimum or maximum makes one of."""
+    """The offsets that a kernel's ragged grid and its loaded bounds rely on, directly or through a minimum or
+    maximum."""
     binds = (op for op in operations(kernel) if isinstance(op, tile.Bind))
     clipped = (found for op in binds if (found := _clipped(op.value)) is not None)
     elements = (_element(value, most, kernel) for x, most in clipped for value in _chosen(x))
@@ -100,7 +100,7 @@ def offsets_of(kernel: tile.Kernel) -> tuple[Ascending, ...]:
 
 
 def _chosen(value: SSAValue) -> Iterator[SSAValue]:
-    """What a value is the least or the greatest of; itself, if of nothing."""
+    """The operands of a minimum or maximum; the value itself for others."""
     op = _widened(value).owner
     if isinstance(op, tile.Binary) and op.fn.data in (BinaryFn.MIN, BinaryFn.MAX):
         yield from (*_chosen(op.a), *_chosen(op.b))
@@ -117,20 +117,20 @@ def _size(form: Expr, low: Sym) -> int | None:
 
 
 def _computed(op: tile.Bind) -> tuple[Expr, Expr] | None:
-    """An expression, and what it was clipped to."""
+    """An expression, and the bounds to which it was clipped."""
     clipped = _clipped(op.value)
     scalar = None if clipped is None else _widened(clipped[0]).owner
     return (scalar.expr.expr, clipped[1]) if clipped is not None and isinstance(scalar, tile.ScalarExpr) else None
 
 
 def _offset(op: tile.Bind, kernel: tile.Kernel) -> tuple[Ascending, Expr] | None:
-    """The offsets of which one was loaded and clipped, and its place."""
+    """The offsets of which a value is a loaded and clipped element, and its index."""
     clipped = _clipped(op.value)
     return None if clipped is None else _element(*clipped, kernel)
 
 
 def _element(value: SSAValue, most: Expr, kernel: tile.Kernel) -> tuple[Ascending, Expr] | None:
-    """The offsets of which a value is an element, and its place; they share out ``most`` rows."""
+    """The offsets of which a value is an element, and its index; they divide ``most`` rows."""
     load = _widened(value).owner
     if not isinstance(load, tile.Load) or len(load.coords) != 1:
         return None
@@ -143,7 +143,7 @@ def _element(value: SSAValue, most: Expr, kernel: tile.Kernel) -> tuple[Ascendin
 
 
 def require_clipped(kernel: tile.Kernel, lowered: t.Kernel) -> None:
-    """CRT009 for a bound on a loaded integer that the ops before it do not make true."""
+    """CRT009 for an assumed bound on a loaded integer that the ops before it do not enforce."""
     found = {op.symbol.data: op for op in operations(kernel) if isinstance(op, tile.Bind)}
     for op in operations(lowered):
         if not isinstance(op, t.Bind) or op.most is None:
@@ -155,7 +155,7 @@ def require_clipped(kernel: tile.Kernel, lowered: t.Kernel) -> None:
 
 
 def _clipped(value: SSAValue) -> tuple[SSAValue, Expr] | None:
-    """What was clipped to ``0 .. most``, and ``most``."""
+    """The value that was clipped to ``0 .. most``, and ``most``."""
     upper = _operand(value, BinaryFn.MAX)
     if upper is None or not _is_zero(upper[1]):
         return None
@@ -167,7 +167,7 @@ def _clipped(value: SSAValue) -> tuple[SSAValue, Expr] | None:
 
 
 def _integer(value: SSAValue) -> Expr | None:
-    """An integer of the launch, or a constant."""
+    """A scalar argument of the launch, or a constant."""
     op = _widened(value).owner
     if isinstance(op, tile.Constant) and isinstance(op.value.data, int):
         return Const(op.value.data)
@@ -185,7 +185,7 @@ def _is_zero(value: SSAValue) -> bool:
 
 
 def _widened(value: SSAValue) -> SSAValue:
-    """What was cast to an integer type that holds all of its own."""
+    """The operand of a widening integer cast."""
     op = value.owner
     if not isinstance(op, tile.Cast) or not tile.tile_type(op.x).element.is_int:
         return value

@@ -1,5 +1,5 @@
-"""Whether a kernel's arithmetic is its program's, or what its policy allows instead: bounds hold for values of some
-origins alone (``docs/language.md``, numerics)."""
+"""Checks that a kernel's arithmetic is its program's, or a form that its numerics policy allows; error bounds hold for
+operands of certain origins alone (``docs/language.md``, numerics)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAR = 2.0**28
 
 
 def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
-    """What a kernel computes otherwise than its program's policy allows."""
+    """The ops of a kernel whose arithmetic its program's policy does not allow."""
     policy = lowered.numerics.data
     if policy != kernel.numerics.data.value:
         return (f"the program's numerics, {kernel.numerics.data.value}",)
@@ -41,20 +41,20 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
 
 
 class _Arithmetic:
-    """The arithmetic of a map. ``own_reciprocals`` are the lines of the program's."""
+    """The arithmetic of a map. ``own_reciprocals`` are the source lines of the program's reciprocals."""
 
     def __init__(self, op: t.Map, policy: str, own_reciprocals: Set[str]):
         self.ops = list(op.body.block.ops)
         self.policy, self.own_reciprocals = policy, own_reciprocals
         reads = zip(op.body.block.args, op.reads, strict=True)
         self.own: set[SSAValue] = {x for x, read in reads if read.expr == Sym(t.REGISTER)}
-        """Values of which each element has its own; of others several elements share one."""
+        """Values that differ between elements; others are shared by several elements."""
         for each in self.ops:
             if not self.own.isdisjoint(each.operands):
                 self.own.update(each.results)
 
     def is_other(self) -> bool:
-        """Something is none of the program's own arithmetic, nor what the policy allows."""
+        """Whether some op is neither the program's arithmetic nor allowed by the policy."""
         return any(self._is_other(op) for op in self.ops)
 
     def _is_other(self, op: Operation) -> bool:
@@ -71,15 +71,15 @@ class _Arithmetic:
         return isinstance(op, t.Approximate) and not (op.fn.data == "ex2" and self._is_difference(op.x))
 
     def _divides(self, reciprocal: SSAValue) -> bool:
-        """What was computed is multiplied with it, and rounded to floats of 16 bits or fewer; several elements share
-        it."""
+        """Whether a computed value is multiplied by a reciprocal that several elements share, and rounded to floats of
+        16 bits or fewer."""
         products = [use.operation for use in reciprocal.uses]
         return reciprocal not in self.own and all(
             _is_rounded_product(op) and all(v == reciprocal or _is_computed(v) for v in op.operands) for op in products
         )
 
     def _is_difference(self, x: SSAValue) -> bool:
-        """``(a - b) c``, to be raised to by base 2, each form where the bound allows it."""
+        """Whether a value is ``(a - b) c``, the exponent of a power of 2, in a form that the bound allows."""
         match x.owner:
             case t.Fma(a=minuend, b=scale):
                 subtrahend = _other_factor(_subtracted(x.owner), scale)
@@ -112,7 +112,7 @@ class _Arithmetic:
 
 
 def _products(x: SSAValue) -> tuple[tile.Binary, tile.Binary] | None:
-    """The two products of which ``x`` is the difference."""
+    """The two products whose difference ``x`` is."""
     found = _binary(x, BinaryFn.SUB)
     first, second = (None, None) if found is None else (_binary(v, BinaryFn.MUL) for v in found.operands)
     return None if first is None or second is None else (first, second)
@@ -129,7 +129,7 @@ def _is_of(x: SSAValue, products: tuple[tile.Binary, tile.Binary]) -> bool:
 
 
 def _other_factor(product: Operation | Block | None, factor: SSAValue) -> SSAValue | None:
-    """Of a product by ``factor`` the other one."""
+    """The other factor of a product by ``factor``."""
     if not isinstance(product, tile.Binary) or product.fn.data is not BinaryFn.MUL:
         return None
     return product.b if product.a == factor else product.a if product.b == factor else None
@@ -141,7 +141,7 @@ def _binary(value: SSAValue, fn: BinaryFn) -> tile.Binary | None:
 
 
 def _is_reciprocal(op: Operation) -> bool:
-    """``1 / b`` of floats, 1 in any shape."""
+    """Whether a value is ``1 / b`` of floats."""
     by = op.a.owner if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV else None
     while isinstance(by, tile.Broadcast | tile.Expand):
         by = by.operands[0].owner
@@ -166,7 +166,7 @@ def _is_exponent(scale: t.ExponentScale) -> bool:
 
 
 def _subtracted(op: t.Fma) -> Operation | Block | None:
-    """What makes the x of an fma ``a * b - x``."""
+    """The x of an fma ``a * b - x``."""
     less = op.c.owner
     return less.x.owner if isinstance(less, tile.Unary) and less.fn.data is UnaryFn.NEG else None
 
@@ -174,9 +174,9 @@ def _subtracted(op: t.Fma) -> Operation | Block | None:
 # -- where values come from --------------------------------------------------------------------------------------------
 class _Origin(Enum):
     COMPUTED = auto()
-    """A result that was rounded: a sum, a product, a function."""
+    """The origin of a result that was rounded: a sum, a product, a function."""
     NARROW = auto()
-    """A float of 16 bits or fewer as it was loaded."""
+    """The origin of a loaded float of 16 bits or fewer."""
     OTHER = auto()
 
 
@@ -235,7 +235,8 @@ def _written(buffer: SSAValue, found: set[_Origin]) -> Iterable[SSAValue]:
 
 
 def _only_reads(op: Operation, buffer: SSAValue) -> bool:
-    """An op known to leave the registers as they are. The rewrites, which are judged here, have a list of their own."""
+    """Whether an op is known not to write the registers. The rewrites, which are checked here, have a list of their
+    own."""
     match op:
         case t.Store() | t.SharedWrite() | t.AtomicReduce() | a.StoreMatrix() | a.WgmmaWait() | t.Pin():
             return True
@@ -254,12 +255,12 @@ def _only_reads(op: Operation, buffer: SSAValue) -> bool:
 
 
 def _shared_by_threads(op: t.SharedRead | t.ClusterRead) -> bool:
-    """Threads write what is read there."""
+    """Whether threads write the shared memory that is read."""
     return any(isinstance(use.operation, t.SharedWrite | a.StoreMatrix) for use in op.shared.uses)
 
 
 def _held(value: SSAValue) -> SSAValue | None:
-    """The registers that an argument of a map's body reads; None for what is around the map."""
+    """The registers that an argument of a map's body reads; None for values from outside the map."""
     around = value.owner.parent_op() if isinstance(value.owner, Block) else None
     if not isinstance(value.owner, Block) or not isinstance(around, t.Map):
         return None
@@ -267,7 +268,7 @@ def _held(value: SSAValue) -> SSAValue | None:
 
 
 def _is_loaded(value: SSAValue) -> bool:
-    """An element of memory as it is, or converted."""
+    """Whether a value is an element of memory, perhaps converted."""
     while isinstance(value.owner, tile.Cast):
         value = value.owner.x
     held = _held(value)
@@ -282,7 +283,7 @@ def _is_loaded(value: SSAValue) -> bool:
 
 
 def _is_sum_of_products(x: SSAValue) -> bool:
-    """What a map reads of registers in which tensor cores add up products."""
+    """Whether a map reads registers in which tensor cores accumulate."""
     held = _held(x)
     users = () if held is None else (use.operation for use in held.uses)
     return any(isinstance(op, a.Wgmma) and op.accumulator == held for op in users)

@@ -1,4 +1,4 @@
-"""What a certificate must hold before a kernel is emitted, read from the kernel and not from what was proved."""
+"""The obligations that a certificate must contain before a kernel is emitted, derived from the kernel alone."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tilewright.transport.protocol import count_protocols, protocols_of
 from tilewright.transport.protocol_threads import NoProtocolError
 
 ASSOCIATIVE = "associative"
-"""A scan's function is associative up to rounding; samples are tried when it is traced."""
+"""The assumption that a scan's function is associative up to rounding; samples are tried when it is traced."""
 
 
 def own_proofs(
     kernel: tile.Kernel, lowered: t.Kernel, judged: DescriptorVerdicts
 ) -> tuple[Callable[[], Proof[str]], ...]:
-    """The proofs about tensor maps and wgmma that a kernel needs beside those of its accesses and its protocol."""
+    """The proofs that only kernels with tensor maps or wgmma need."""
     if not any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         return ()
     return (lambda: prove_copies(kernel, lowered), lambda: prove_descriptors(judged), lambda: prove_tables(lowered))
@@ -61,7 +61,7 @@ def prove_descriptors(judged: DescriptorVerdicts) -> Proof[str]:
 
 @timed("prove")
 def prove_protocols(lowered: t.Kernel, *, replay: bool = True) -> Proof[str]:
-    """Whether threads wait for each other wherever they must, in every protocol of a kernel; ``replay`` as of
+    """Whether threads synchronise wherever they must, in every protocol of a kernel; ``replay`` as in
     ``contract.check``."""
     try:
         protocols = protocols_of(lowered)
@@ -79,18 +79,8 @@ def prove_protocols(lowered: t.Kernel, *, replay: bool = True) -> Proof[str]:
     return Proved(tuple(found))
 
 
-def require_protocols(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
-    """The obligations of a kernel's protocols; CRT006 if one is not met."""
-    answer = prove_protocols(lowered)
-    if isinstance(answer, Proved):
-        return answer.obligations
-    why = answer.witness if isinstance(answer, Refuted) else answer.reason
-    found = f"{answer.obligation}: {why}"
-    fail("CRT006", where=tile.begins_at(kernel), found=found, required="a barrier between accesses that clash")
-
-
 def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, ...]:
-    """The obligations that a kernel has and its certificate has not."""
+    """The obligations of a kernel that its certificate lacks."""
     held = Counter(o.name for o in certificate)
     about = {(o.name, o.detail) for o in certificate}
     found: dict[str, None] = {}
@@ -125,7 +115,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
 
 
 def assumed_of(kernel: tile.Kernel) -> tuple[Obligation, ...]:
-    """What a kernel's author says of it, that functions of scans are associative; and what plans have made."""
+    """Assumptions by the kernel's author (functions of scans are associative) and by plans (their integers)."""
     scans = [op for op in operations(kernel) if isinstance(op, tile.Scan) and op.function is None]
     places = dict.fromkeys(Path(line_of(op)).name for op in scans)
     associative = (Obligation(ASSOCIATIVE, ASSUMPTION, f"the function of the scan at {at}") for at in places)
@@ -134,14 +124,14 @@ def assumed_of(kernel: tile.Kernel) -> tuple[Obligation, ...]:
 
 
 def _not_distinct(certificate: Sequence[Obligation], kernel: tile.Kernel) -> tuple[str, ...]:
-    """Stores at loaded coordinates of which nothing says that they are distinct."""
+    """Stores at loaded coordinates without a promise of distinctness."""
     held = {o.detail for o in certificate if o.name == DISTINCT}
     names = (scatter_name(tile.tensor_type(d.op.tensor).tensor_name.data, d.number) for d in scatter_domains(kernel))
     return tuple(f"{DISTINCT} of {name}" for name in names if name not in held)
 
 
 def require(certificate: Sequence[Obligation], kernel: tile.Kernel, lowered: t.Kernel) -> None:
-    """CRT004 for a kernel without its whole certificate, or with arithmetic that its policy does not allow."""
+    """CRT004 for a kernel with an incomplete certificate, or with arithmetic that its policy does not allow."""
     open_ = (*missing(certificate, lowered), *_not_distinct(certificate, kernel), *other_numerics(kernel, lowered))
     if open_:
         where = tile.begins_at(kernel)

@@ -23,7 +23,6 @@ from tilewright.base.expr import TRUE, Const, Expr, Mod, Sym, divisor, maximum, 
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.proofs.copies import where_it_matters
 from tilewright.compiler.timing import timed
-from tilewright.diag import fail
 from tilewright.legal.facts import Facts
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations, tensor_type
@@ -36,12 +35,12 @@ Access: TypeAlias = t.Load | t.Store | a.CopyOut | a.CpAsync
 
 
 def vectors_of(lowered: t.Kernel) -> tuple[Access, ...]:
-    """Accesses to tensors that move several elements at once."""
+    """The accesses that move several elements at once."""
     return tuple(op for op in operations(lowered) if isinstance(op, Access) and op.vector.data > 1)
 
 
 def narrow_of(lowered: t.Kernel) -> tuple[tile.TensorType, ...]:
-    """The tensors whose elements' offsets are formed in 32 bits."""
+    """The tensors whose offsets are computed in 32 bits."""
     kinds = (arg.type for arg in lowered.body.block.args)
     return tuple(k for k in kinds if isinstance(k, tile.TensorType)) if lowered.index_bits.data == 32 else ()
 
@@ -67,15 +66,6 @@ def prove_offsets(lowered: t.Kernel) -> Proof[str]:
     return Proved(tuple(verdict.Discharged(name, METHODS[name], of) for name, of in found if of))
 
 
-def require_offsets(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
-    """The obligations of a kernel's offsets; CRT008 if one is not met."""
-    answer = prove_offsets(lowered)
-    if isinstance(answer, Proved):
-        return answer.obligations
-    assert isinstance(answer, Unknown)
-    fail("CRT008", where=tile.begins_at(kernel), found=answer.reason, required=answer.settle)
-
-
 def _reach(kind: tile.TensorType) -> Expr:
     """The greatest offset of an element, in elements."""
     reach: Expr = Const(0)
@@ -86,12 +76,12 @@ def _reach(kind: tile.TensorType) -> Expr:
 
 
 def _bytes(op: Access) -> int:
-    """What the access moves at once."""
+    """The bytes that an access moves at once."""
     return op.vector.data * tensor_type(op.tensor).element.bytes
 
 
 def _open(op: Access, known: Facts, distances: Mapping[str, Expr]) -> Iterator[str]:
-    """What does not follow; ``distances`` are those from boundaries, by symbol."""
+    """The conditions that are not implied; ``distances`` are those from 16-byte boundaries, by symbol."""
     coords = [c.expr for c in op.coords]
     if isinstance(op, t.Load) and op.shifted is not None:
         distance = distances.get(op.shifted)
@@ -126,7 +116,7 @@ def _open(op: Access, known: Facts, distances: Mapping[str, Expr]) -> Iterator[s
 
 
 def _open_from_boundary(op: Access, distance: Mod, name: str, known: Facts) -> Iterator[str]:
-    """The same of a tile that is laid from a boundary, ``distance`` elements before; ``name`` is its symbol."""
+    """The same for a tile that begins at a boundary ``distance`` elements before its row; ``name`` is its symbol."""
     match distance:
         case Mod(elements, Const(between)) if between * tensor_type(op.tensor).element.bytes % _bytes(op) == 0:
             pass

@@ -35,8 +35,8 @@ _ROW = axis_symbol(0)
 @dataclass(frozen=True)
 class Pages:
     """How the rows of a gathered tile lie in pages: row x of ``span``, axis ``axis`` of the tile, is element x % page
-    along dimension ``slot`` of the page that ``table`` has at ``entry``, over the position x, where ``inside`` holds;
-    its number is an index along ``number``. ``dims`` are the dimensions along which the tile's axes run."""
+    along dimension ``slot`` of the page whose number ``table`` holds at ``entry`` where ``inside`` holds; the number is
+    the index along dimension ``number``. ``dims`` are the dimensions of the tile's axes."""
 
     gather: tile.Gather
     table: str
@@ -59,11 +59,11 @@ class Pages:
         return tuple(found)
 
     def entry_of(self, row: Expr) -> tuple[Expr, ...]:
-        """Where the page of a row is named."""
+        """The coordinates in the table of a row's page."""
         return tuple(c.substitute({_ROW: row}) for c in self.entry)
 
     def may_read(self, row: Expr, stop: Expr) -> frozenset[Expr]:
-        """When the program reads the entry of a row, of a domain that ends at ``stop``."""
+        """The condition under which the program reads the entry of a row, for a domain that ends at ``stop``."""
         return frozenset((row < stop, *(test.substitute({_ROW: row}) for test in self.inside))) - {TRUE}
 
 
@@ -193,7 +193,7 @@ def loads_of(lowered: t.Kernel) -> list[a.LoadCoordinate]:
 
 
 def prove_tables(lowered: t.Kernel) -> Proof[str]:
-    """Whether every coordinate is loaded from inside of its table, and names nothing but places of tensor copies."""
+    """Whether every coordinate is loaded from inside of its table, and is used by tensor copies alone."""
     loads, inside = loads_of(lowered), operations(lowered)
     walks = [op for op in inside if isinstance(op, t.Programs)]
     below = {name.data: n.expr for op in walks[:1] for name, n in zip(op.names, op.extents, strict=True)}
@@ -238,7 +238,7 @@ def row_of(copy: a.TmaLoad, pages: Pages, number: Expr, slot: Expr, rows: int, b
 
 
 def _loaded(copy: Operation, number: Expr) -> Iterator[a.LoadCoordinate]:
-    """The op before a copy that names its page, in a block around it."""
+    """The op before a copy that loads its page number, in a block around it."""
     for op in ops_before(copy):
         if isinstance(op, a.LoadCoordinate) and Sym(op.symbol.data) == number:
             yield op

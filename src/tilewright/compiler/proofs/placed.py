@@ -59,12 +59,12 @@ def _require_functions(kernel: tile.Kernel, lowered: t.Kernel) -> None:
 
 
 def named(op: tile.Scatter | tile.ScatterReduce) -> str:
-    """What the elements of a scatter are called."""
+    """The name of a scatter's elements in an obligation."""
     return scatter_name(tile.tensor_type(op.tensor).tensor_name.data, scatter_number(op))
 
 
 def _elsewhere(scatter: tile.Scatter | tile.ScatterReduce, op: t.Store | t.AtomicReduce, scattered: t.Scattered) -> str:
-    """Why the op is not seen to carry out its scatter; empty if it is."""
+    """Why an op does not implement its scatter; empty if it does."""
     at = {axis_symbol(d): place for d, place in enumerate(scattered.at)}
     coords = [c.expr.substitute(at) for c in scatter.coords]
     if coords != [c.expr for c in op.coords]:

@@ -1,4 +1,4 @@
-"""What the proofs ask of products of the tile program, worked out apart from the schedule."""
+"""Queries about products of the tile program, implemented independently of the schedule."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tilewright.tile.queries import coords_of
 
 
 def loaded_operand(operand: SSAValue) -> tuple[tile.Load, tuple[int, int]] | None:
-    """The load that an operand is, perhaps transposed and converted, with the tensor axes that are the operand's axes 0
-    and 1."""
+    """The load of an operand, through transposes and casts, with the tensor axes of the operand's axes 0 and 1."""
     labels = [0, 1]
     op = operand.owner
     while isinstance(op, tile.Transpose | tile.Cast):
@@ -28,7 +27,7 @@ def loaded_operand(operand: SSAValue) -> tuple[tile.Load, tuple[int, int]] | Non
 
 
 def casts_before(operand: SSAValue) -> int:
-    """How often what an operand is loaded from is converted, as far as ``loaded_operand`` follows it."""
+    """The number of casts between an operand and its load."""
     casts, op = 0, operand.owner
     while isinstance(op, tile.Transpose | tile.Cast):
         casts += isinstance(op, tile.Cast)
@@ -37,8 +36,8 @@ def casts_before(operand: SSAValue) -> int:
 
 
 def added_in_place(dot: tile.Dot) -> bool:
-    """The result goes nowhere but into ``f += dot`` of the same block, and from the earlier of the product and the read
-    of ``f`` up to its write nothing else writes a fragment: then a product may add to the registers of ``f``."""
+    """Whether a result is used by ``f += dot`` in the same block alone, and no other fragment is written in between:
+    then the product may accumulate in the registers of ``f``."""
     block = dot.parent_block()
     if not isinstance(block, Block) or dot.promoted is not None:
         return False

@@ -1,5 +1,5 @@
-"""Compares two programs op by op, the second under other names of indices, where a value may be held transposed; ops
-that nothing uses are left out."""
+"""Compares two programs op by op, under a renaming of indices. Values may be held transposed; unused ops are
+ignored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAME_AXES, TRANSPOSED = (0, 1), (1, 0)
 
 
 class ProgramMismatchError(Exception):
-    """Where a rewritten program is not the kernel's."""
+    """How a rewritten program differs from the kernel's."""
 
 
 class ProgramMatch:
@@ -50,12 +50,12 @@ class ProgramMatch:
             self.values[arg] = (named[name], ())
 
     def is_new(self, stream: tile.Stream, whole: tile.Kernel) -> bool:
-        """A stream over something else than any of the kernel's."""
+        """Whether a stream has no counterpart in the kernel."""
         counters = {op.counter for op in whole.walk() if isinstance(op, tile.Stream)}
         return stream.counter not in counters
 
     def made_of(self, op: tile.FragmentInit) -> Operation:
-        """The fragment of the second program."""
+        """The fragment of the second program that corresponds to one of the first."""
         made = self.values[op.result][0].owner
         assert isinstance(made, Operation)
         return made
@@ -78,11 +78,11 @@ class ProgramMatch:
         self.block(x.body.block, y.body.block)
 
     def trips(self, x: tile.Stream, y: tile.Stream) -> bool:
-        """Whether they have as many steps."""
+        """Requires equal step counts."""
         return self.alike(x.trip, y.trip)
 
     def same_axis(self, one: object, other: object) -> bool:
-        """Whether two axes of tiles are the same."""
+        """Whether two axes of tiles are the same under the renaming."""
         return renamed_axis(one, self.names) == other
 
     def op(self, x: Operation, y: Operation) -> None:
@@ -143,7 +143,7 @@ class ProgramMatch:
         return all(held[mine[i]] == own[asked[i]] for i in range(len(mine)))
 
     def alike(self, one: Attribute, other: Attribute) -> bool:
-        """Two attributes, the first under the names."""
+        """Whether two attributes are equal under the renaming."""
         match one, other:
             case ExprAttr(), ExprAttr():
                 return one.data.substitute(self.names) == other.data
@@ -159,7 +159,7 @@ class ProgramMatch:
 
 
 class RestMatch(ProgramMatch):
-    """The second program is the first where an extent is 0."""
+    """Matches a program with the first one where an extent is 0."""
 
     def __init__(self, extent: str):
         super().__init__({})
@@ -182,7 +182,7 @@ class RestMatch(ProgramMatch):
                 self.op(op, next(others))
 
     def _zero(self, product: Operation, constant: Operation, expanded: Operation, made: Operation) -> None:
-        """A product over nothing is 0 in all of its elements."""
+        """A product over no elements is 0."""
         result = made.results[0] if made.results else None
         if (
             not (isinstance(constant, tile.Constant) and constant.value.data == 0)
@@ -196,7 +196,7 @@ class RestMatch(ProgramMatch):
 
 
 def is_empty(op: Operation, extent: str) -> bool:
-    """A stream has no step, or a product has nothing to add up, where the extent is 0."""
+    """Whether a stream has no step, or a product no contracted elements, where the extent is 0."""
     if isinstance(op, tile.Stream):
         amount = op.trip.expr
     elif isinstance(op, tile.Dot):
@@ -209,7 +209,7 @@ def is_empty(op: Operation, extent: str) -> bool:
 
 
 def require_same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Expr], also: Sequence[Expr] = ()) -> None:
-    """Grid, bounds, requirements, and ``also`` these, and numerics."""
+    """Requires equal grids, bounds, requirements (and ``also`` these) and numerics."""
     if [extent.expr for extent in made.grid] != list(grid):
         raise ProgramMismatchError("another grid")
     if [r.expr for r in made.requires] != [*(r.expr for r in whole.requires), *also]:
@@ -222,8 +222,8 @@ def require_same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Exp
 def live_ops(
     ops: Sequence[Operation], kept: Sequence[Operation] = (), closed: Sequence[Operation] = ()
 ) -> list[Operation]:
-    """Ops with an effect, those ``kept``, and what they use, but for those ``closed``, whose operands nobody reads;
-    shapes that only turn axes are looked through."""
+    """Ops with an effect, those ``kept``, and their operands, except through ``closed`` ops; transposes and broadcasts
+    are transparent."""
     used: set[SSAValue] = {v for op in kept for v in op.results}
     found: list[Operation] = []
     for op in reversed(ops):
@@ -236,7 +236,7 @@ def live_ops(
 
 
 def untransposed(value: SSAValue) -> tuple[SSAValue, Permutation]:
-    """The value that one is a transposed view of, and which of its axes each axis is."""
+    """The value of which ``value`` is a transposed view, and the permutation of its axes."""
     kind = value.type
     permutation = tuple(range(kind.rank)) if isinstance(kind, tile.TileType | tile.FragmentType) else ()
     while isinstance(value.owner, tile.Transpose):

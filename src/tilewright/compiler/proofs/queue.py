@@ -38,13 +38,13 @@ Op = TypeVar("Op", bound=Operation)
 
 
 def has_program_queue(lowered: t.Kernel) -> bool:
-    """CTAs draw programs, or something else."""
+    """Whether CTAs draw anything."""
     return any(isinstance(op, t.Draw) or (isinstance(op, t.Programs) and op.drawn is not None) for op in lowered.walk())
 
 
 @timed("prove")
 def prove_queue(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
-    """Whether each program is drawn once, and done by all roles of its CTA; nothing where none is drawn."""
+    """Whether each program is drawn once, and executed by all roles of its CTA; nothing to prove without a queue."""
     if not has_program_queue(lowered):
         return Proved(())
     fault = next(_faults(kernel, lowered), None)
@@ -81,7 +81,7 @@ def _faults(kernel: tile.Kernel, lowered: t.Kernel) -> Iterator[str]:
 
 
 def _told(lowered: t.Kernel, bind: t.Bind, draw: t.Draw) -> bool:
-    """The element that the name is read from has one writer, which writes what was drawn."""
+    """Whether the shared element that a role reads has one writer, which writes the drawn number."""
     read = read_of(bind)
     writes = [op for op in _all(lowered, t.SharedWrite) if read is not None and op.shared == read.shared]
     if len(writes) != 1 or writes[0].buffer != draw.buffer or writes[0].parent is not draw.parent:
@@ -91,7 +91,7 @@ def _told(lowered: t.Kernel, bind: t.Bind, draw: t.Draw) -> bool:
 
 
 def _aperiodic(lowered: t.Kernel) -> Iterator[str]:
-    """Counters that the text takes the remainder of, and of which more is named."""
+    """Uses of a periodic counter other than modulo its period."""
     periods = {op.symbol.data: op.period.data for op in _all(lowered, a.Counter) if op.period is not None}
     later = {name: Sym(name) + period for name, period in periods.items()}
     known: dict[str, Interval] = dict.fromkeys(periods, (0, None))

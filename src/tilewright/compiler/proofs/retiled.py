@@ -24,7 +24,7 @@ from tilewright.tile.queries import coords_of, is_elementwise
 
 _PLACED = tile.Load | tile.Store | tile.FragmentInit | tile.FragmentRead | tile.FragmentWrite | tile.Stream | tile.Yield
 _Tiling = Mapping[str, int]
-"""The size of the tiles that a program index or a counter counts."""
+"""The tile size that a program index or counter counts."""
 
 
 def require_retiled(one: tile.Kernel, other: tile.Kernel) -> None:
@@ -83,7 +83,7 @@ class _RetiledMatch(ProgramMatch):
         )
 
     def _counted(self, axis: object) -> str | None:
-        """What counts the tiles of the first program along the axis, where the second's differ in size."""
+        """The index or counter of the first program's tiles along an axis whose tile sizes differ."""
         name = counter_of(axis)
         return name if name in self.differing else None
 
@@ -99,7 +99,7 @@ class _RetiledMatch(ProgramMatch):
 
 
 def counter_of(axis: object) -> str | None:
-    """The program index or counter that counts tiles of a span's size from 0, if one does."""
+    """The program index or counter that counts tiles of a span's size from 0, if any."""
     if not isinstance(axis, Span):
         return None
     return next((name for name in axis.origin.symbols if axis.origin == Sym(name) * axis.size), None)
@@ -136,12 +136,12 @@ def _folded(write: tile.FragmentWrite) -> Operation:
 
 
 def _spans(kernel: tile.Kernel, name: str) -> set[Span]:
-    """The spans that ``name`` counts."""
+    """The spans whose tiles ``name`` counts."""
     return {axis for op in kernel.walk() for axis in _axes(op) if isinstance(axis, Span) and counter_of(axis) == name}
 
 
 def _tiling(kernel: tile.Kernel) -> _Tiling:
-    """What counts tiles of one size."""
+    """The tile size that ``name`` counts, the same for all its spans."""
     sizes: dict[str, set[int]] = {}
     for axis in (axis for op in kernel.walk() for axis in _axes(op)):
         if isinstance(axis, Span) and (name := counter_of(axis)) is not None:
@@ -150,14 +150,14 @@ def _tiling(kernel: tile.Kernel) -> _Tiling:
 
 
 def _require_covered(kernel: tile.Kernel, name: str, size: int, programs: Expr) -> None:
-    """The tiles cover one domain, and no program has none of it."""
+    """Requires that tiles of both sizes cover one domain, and no program is empty."""
     stops = {span.stop for span in _spans(kernel, name)}
     if {ceildiv(stop, size) for stop in stops} != {programs} or len(stops) != 1:
         raise ProgramMismatchError(f"{programs} programs along {name}")
 
 
 def _require_summed(kernel: tile.Kernel, name: str, size: int) -> None:
-    """The steps of a stream that ``name`` counts add up terms over all of its axis, and nothing else."""
+    """Requires that the steps of a stream that ``name`` counts sum terms over its whole axis, and do nothing else."""
     stream, fragments = accumulating_stream(kernel)
     span = stream.axis.data
     whole = stream.trip.expr == ceildiv(span.stop, size) and stream.begin.expr == Const(0)

@@ -43,21 +43,21 @@ from tilewright.tile import dialect as tile
 
 
 class RewrittenKernel(Protocol):
-    """A kernel that a step launches, and the program that it came from where it is another one: at its extents, and at
-    those of its shares."""
+    """A launched kernel with the programs that it was derived from, if it was rewritten: at its extents, and at those
+    of its shares."""
 
     @property
     def tile(self) -> tile.Kernel: ...
     @property
-    def wholes(self) -> tuple[tile.Kernel, ...]: ...
+    def originals(self) -> tuple[tile.Kernel, ...]: ...
     @property
     def binding(self) -> Mapping[str, Expr]: ...
 
 
 def certify_rewritten(kernels: Sequence[RewrittenKernel], predicate: Expr) -> tuple[Obligation, ...]:
-    """The obligations of a variant's kernels, in order, of which the last may be rewritten, or the last two together;
-    ``predicate`` holds of its launches. CRT003 for one that does not hold."""
-    found = [(kernel.wholes, kernel.tile, kernel.binding) for kernel in kernels if kernel.wholes]
+    """The obligations of a variant's kernels, in order, of which the last one, or the last two together, may be
+    rewritten; ``predicate`` holds in its launches. CRT003 for one that does not hold."""
+    found = [(kernel.originals, kernel.tile, kernel.binding) for kernel in kernels if kernel.originals]
     match found:
         case []:
             return ()
@@ -78,7 +78,7 @@ def certify_rewritten(kernels: Sequence[RewrittenKernel], predicate: Expr) -> tu
 
 
 def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
-    """The obligation of a kernel with swapped operands; CRT003 where it is another program."""
+    """The obligation of a kernel with swapped operands; CRT003 where the programs differ."""
     try:
         require_same_frame(whole, made, [extent.expr for extent in whole.grid])
         match = ProgramMatch({})
@@ -90,9 +90,8 @@ def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
 
 
 def certify_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> Obligation:
-    """The obligation of a kernel that is ``whole`` where an extent is 0, as ``predicate`` says: without the streams
-    that then have no step, and with zeros for products over nothing; CRT003 where it is another program, or a stream
-    may have a step."""
+    """The obligation of a kernel that is ``whole`` where an extent is 0, as ``predicate`` says: without streams of no
+    steps, and with zeros for products over no elements; CRT003 where the programs differ."""
     try:
         cases = (each.args if isinstance(each, Any_) else (each,) for each in conjuncts(predicate))
         extents = [names for several in cases if (names := _extents_of_0(several))]
@@ -119,7 +118,7 @@ def is_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> bool:
 
 
 def _extents_of_0(cases: Sequence[Expr]) -> list[str]:
-    """The extents of which each case says that one is 0; none where a case says something else."""
+    """The extents of which each case of a predicate says that one is 0; none for other predicates."""
     extents = [c.lhs.name for c in cases if isinstance(c, Compare) and isinstance(c.lhs, Sym) and c == c.lhs.eq(0)]
     return extents if len(extents) == len(cases) else []
 
@@ -135,21 +134,18 @@ def _without(whole: tile.Kernel, made: tile.Kernel, extent: str) -> bool:
 
 
 def certify_split(
-    wholes: tuple[tile.Kernel, tile.Kernel], product: tile.Kernel, combine: tile.Kernel, given: Names
+    originals: tuple[tile.Kernel, tile.Kernel], product: tile.Kernel, combine: tile.Kernel, given: Names
 ) -> Obligation:
-    """The obligation of a stream that is cut into parts; CRT003 where the kernels are not the program's.
-
-    ``wholes`` is the program at the extents of ``product`` and at those of ``combine``, ``given`` what a launch passes
-    for symbols of theirs.
-    """
+    """The obligation of split-K by two kernels; CRT003 where they are not the program. ``originals`` is the program at
+    the extents of ``product`` and of ``combine``, ``given`` the values of their symbols at launch."""
     try:
         parts = product.grid.data[0].expr
         count = parts.substitute(given)
         least = dict.fromkeys(count.symbols, (0, None))
         if simplify(count >= 1, least) != TRUE or any(OWN in name or "." in name for name in count.symbols):
             raise ProgramMismatchError(f"{count} parts")
-        stored = match_product(wholes[0], product, parts)
-        loaded = match_combine(wholes[1], combine, parts)
+        stored = match_product(originals[0], product, parts)
+        loaded = match_combine(originals[1], combine, parts)
         if stored != loaded:
             raise ProgramMismatchError(
                 f"sums stored to {', '.join(map(str, stored))}, loaded from {', '.join(map(str, loaded))}"
@@ -160,10 +156,8 @@ def certify_split(
 
 
 def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel) -> Obligation:
-    """The obligation of a stream in parts that one kernel sums up and adds; CRT003 where it is not the program.
-
-    ``whole`` is the program at the extents of a part's tiles, ``shares`` at those of what is added of them.
-    """
+    """The obligation of split-K in a cluster; CRT003 where the kernel is not the program. ``whole`` is the program at
+    the extents of a part's tiles, ``shares`` at those of a share of the sums."""
     try:
         parts = made.grid.data[-1].expr.constant
         if parts is None or parts < 1:

@@ -25,7 +25,6 @@ from tilewright.base import verdict
 from tilewright.base.expr import Const, Expr, conjuncts
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.timing import timed
-from tilewright.diag import fail
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
@@ -119,16 +118,6 @@ def _behind(lowered: t.Kernel, late: SSAValue, early: SSAValue) -> bool:
         if looped or any(i > after[0] for i in before) or any(i not in after for i in range(after[0], arrival)):
             return False
     return True
-
-
-def require_initialised(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
-    """The obligation of a kernel's shared memory; CRT005 if it is not met."""
-    answer = prove_initialised(lowered)
-    if isinstance(answer, Proved):
-        return answer.obligations
-    where = tile.begins_at(kernel)
-    found = str(answer.witness if isinstance(answer, Refuted) else answer.reason)
-    fail("CRT005", where=where, found=found, required="every element that is read was written")
 
 
 def _name(shared: SSAValue) -> str:

@@ -86,7 +86,7 @@ def match_cluster_parts(
 
 
 def _nothing_beyond(stream: tile.Stream) -> None:
-    """Steps beyond the last are over no elements, and what they add are products over these."""
+    """Requires that steps beyond the last add products over no elements."""
     span, counter = stream.axis.data, Sym(stream.counter.data)
     if span.origin != counter * span.size or stream.trip.expr != ceildiv(span.stop, span.size):
         raise ProgramMismatchError(f"a stream over {span} in {stream.trip.expr} steps")
@@ -100,7 +100,7 @@ def _nothing_beyond(stream: tile.Stream) -> None:
 def match_shares(
     shares: tile.Kernel, made: tile.Kernel, parts: int, totals: Sequence[tile.ProgramSum], rest: Sequence[Operation]
 ) -> None:
-    """Compares what is done with a share. Programs beyond the columns store nothing: each store is of some."""
+    """Compares the code after the sums. Programs beyond the last column store nothing."""
     axis = len(shares.grid) - 1
     column, part = program_index(axis), Sym(program_index(axis + 1))
     names = {column: Sym(column) * parts + part}
@@ -136,7 +136,7 @@ def match_shares(
 
 # -- two kernels, by way of workspaces ---------------------------------------------------------------------------------
 def match_product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[tile.TensorType]:
-    """Compares the kernel that multiplies; returns the tensors of the fragments' sums, in order."""
+    """Compares the kernel that computes partial sums; returns the tensors of the fragments' sums, in order."""
     names: dict[str, Expr] = {program_index(i): Sym(program_index(i + 1)) for i in range(len(whole.grid))}
     grid = [parts, *(extent.expr.substitute(names) for extent in whole.grid)]
     require_same_frame(whole, made, grid, [parts >= 1])
@@ -175,7 +175,7 @@ def _stream_of_part(match: ProgramMatch, stream: tile.Stream, made: Operation, p
 
 
 def match_combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[tile.TensorType]:
-    """Compares the kernel that adds; returns the tensors of the fragments' sums, in order."""
+    """Compares the kernel that adds partial sums; returns the tensors of the fragments' sums, in order."""
     require_same_frame(whole, made, [extent.expr for extent in whole.grid], [parts >= 1])
     match = ProgramMatch({})
     match.arguments(whole, made)
@@ -232,7 +232,7 @@ def _added(
 
 # -- what is cut -------------------------------------------------------------------------------------------------------
 def accumulating_stream(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.FragmentInit]]:
-    """The program's one stream, which only adds to fragments that begin at zero: terms that depend on none of them."""
+    """The program's only stream, if it only adds terms to fragments that begin at zero and that no term depends on."""
     ops = ops_in(whole.body.block)
     streams = [op for op in ops if isinstance(op, tile.Stream)]
     if len(streams) != 1 or any(name.startswith(OWN) for name in streams[0].trip.expr.symbols):
@@ -258,7 +258,7 @@ def accumulating_stream(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.Frag
 
 
 def added_term(write: tile.FragmentWrite) -> Operation:
-    """What ``f += X`` adds: the op of X, if f is read for nothing else."""
+    """The term X of ``f += X``, if f is read for nothing else."""
     total = write.value.owner
     if not isinstance(total, tile.Binary) or total.fn.data not in FOLDS:
         raise ProgramMismatchError("a fragment that is not added to")
@@ -274,14 +274,14 @@ def added_term(write: tile.FragmentWrite) -> Operation:
 
 
 def fold_of(write: tile.FragmentWrite) -> BinaryFn:
-    """How a fragment takes in a term (``added_term``)."""
+    """The op by which a fragment accumulates its terms (``added_term``)."""
     total = write.value.owner
     assert isinstance(total, tile.Binary)
     return total.fn.data
 
 
 def write_of(fragment: tile.FragmentInit) -> tile.FragmentWrite:
-    """The one of the program's stream."""
+    """The stream's write to a fragment."""
     uses = [use.operation for use in fragment.result.uses]
     (write,) = (op for op in uses if isinstance(op, tile.FragmentWrite))
     return write

@@ -31,7 +31,8 @@ _Copy: TypeAlias = a.ThreadCopies | a.TmaLoad
 
 
 def read_vectors(program: Iterable[Operation], lowered: Sequence[Operation]) -> int:
-    """How many buffers hold vectors of steps; ``CopyMismatchError`` where one is not what the tile program loads."""
+    """The number of buffers that hold vectors of steps; ``CopyMismatchError`` where one does not hold what the tile
+    program loads."""
     copies: dict[SSAValue, list[_Copy]] = {}
     for op in lowered:
         if isinstance(op, a.ThreadCopies | a.TmaLoad):
@@ -50,7 +51,7 @@ def read_vectors(program: Iterable[Operation], lowered: Sequence[Operation]) -> 
 
 
 def _landed(copies: Sequence[_Copy], loads: Mapping[tuple[str, str], Sequence[tile.Load]]) -> int:
-    """How many elements every one of ``copies`` brings: all of the same load, of those on their line."""
+    """The number of elements of the load that all ``copies`` bring."""
     wrong = CopyMismatchError(f"{place_of(copies[0])}: the program loads no such tile")
     first_copy = copies[0]
     name = tensor_of(first_copy) if isinstance(first_copy, a.TmaLoad) else name_of(first_copy.tensor)
@@ -64,7 +65,7 @@ def _landed(copies: Sequence[_Copy], loads: Mapping[tuple[str, str], Sequence[ti
 
 
 def _box(op: a.TmaLoad, source: tile.Load) -> int:
-    """One box is the whole load, element after element."""
+    """Checks that one box is the whole load."""
     where = f"tensor copy of {tensor_of(op)} at {place_of(op)}"
     declared = op.map.owner
     assert isinstance(declared, a.TensorMap)
@@ -124,7 +125,7 @@ def _domain(op: a.ThreadCopies, source: tile.Load, *, single: bool) -> bool:
 
 
 def _read(op: t.SharedRead, copies: Sequence[_Copy], size: int) -> None:
-    """A read begins where the copies do, and stays inside."""
+    """Checks that a read begins where the copies do, and stays inside."""
     begin = op.offset.expr.substitute({t.THREAD: Const(0), t.REGISTER: Const(0)})
     inside, unit = op.offset.expr - begin, t.shared_of(op.shared).dtype.dtype.bytes
     role = a.role_of(op)

@@ -26,12 +26,12 @@ from tilewright.transport.every_thread import Ints, values_at
 
 _THREAD_REGISTER = {t.THREAD, t.REGISTER}
 Axes = tuple[int | None, ...]
-"""For each axis of a value (or of a loaded tensor) the operand's axis that it is; None for none."""
+"""For each axis of a value (or of a loaded tensor) the corresponding axis of the operand; None for none."""
 
 
 @dataclass(frozen=True)
 class _Held:
-    """Per operand axis the coordinate that each register of each thread holds; None where that is not known."""
+    """Per operand axis the coordinate that each register of each thread holds; None where it is not known."""
 
     axes: tuple[Ints | None, Ints | None]
 
@@ -41,7 +41,7 @@ class _Held:
         return _Held((first, second))
 
     def joined(self, other: _Held, where: str) -> _Held:
-        """What either knows; both must agree."""
+        """The coordinates known of either, which must agree."""
         axes: list[Ints | None] = []
         for mine, its in zip(self.axes, other.axes, strict=True):
             if mine is not None and its is not None and not np.array_equal(mine, its):
@@ -81,8 +81,8 @@ def staged_operand(
 # -- registers --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Registers:
-    """What registers hold, told from the ops that wrote them last; ``leaves`` are the axes of what the operand is
-    computed from."""
+    """The contents of registers, derived from the ops that wrote them last; ``leaves`` are the axes of the values that
+    the operand is computed from."""
 
     lowered: Sequence[Operation]
     leaves: Mapping[tile.Load | None, Axes]
@@ -123,7 +123,8 @@ class _Registers:
         return _NOTHING
 
     def accumulated(self, op: a.Wgmma) -> _Held:
-        """The accumulators of a product: rows by warp, lane and pair, columns by lane and chunk of eight."""
+        """The coordinates of a product's accumulators: rows by warp, lane and pair, columns by lane and chunk of
+        eight."""
         axes = self.leaves.get(None)
         parts = [x for x in self.lowered if isinstance(x, a.Wgmma) and x.accumulator is op.accumulator]
         count, columns = t.registers_of(op.accumulator).count.data, 2 * max(x.first.data + x.n.data // 2 for x in parts)
@@ -152,7 +153,7 @@ def _last_writer(buffer: SSAValue, before: Operation) -> Operation | None:
 
 
 def _before(op: Operation) -> Iterator[Operation]:
-    """What stands before an op in its block and in those around, the nearest first."""
+    """The ops before an op in its block and in those around it, the nearest first."""
     here: Operation | None = op
     while here is not None:
         yield from ops_before(here)
@@ -223,7 +224,7 @@ def _grid(threads: int, count: int) -> dict[str, Ints]:
 
 
 def _holds(guard: Expr, at: Mapping[str, Ints]) -> Ints:
-    """A conjunction at every thread and register."""
+    """Whether a condition holds at every thread and register."""
     found = np.ones(at[t.THREAD].shape, np.bool_)
     for part in conjuncts(guard):
         found = found & values_at(part, at).astype(np.bool_)

@@ -104,7 +104,7 @@ def certify_steps(
 def certify_workspaces(
     steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], predicate: Expr, kept: Collection[int]
 ) -> tuple[Obligation, ...]:
-    """The same of what lies between steps alone; the workspaces ``kept`` outlive a launch."""
+    """The obligations of workspaces between steps; the workspaces ``kept`` outlive a launch."""
     items: dict[int, StagedTensor] = {}
     for symbol, kernel in kernels.items():
         for item in kernel.workspaces.values():
@@ -132,7 +132,7 @@ def certify_workspaces(
 
 
 def _open(kernel: LaunchedKernel) -> Iterator[Expr]:
-    """What the kernel's text assumes of its workspaces and their layout does not imply."""
+    """Assumptions about workspaces that their layout does not imply."""
     meant = {symbol: node for name, item in kernel.workspaces.items() for symbol, node in item.binding(name).items()}
     assumed = [x.expr for x in kernel.transport.assumptions]
     for assumption in (x.substitute(meant) for x in assumed if x.symbols & meant.keys()):
@@ -144,7 +144,7 @@ def _open(kernel: LaunchedKernel) -> Iterator[Expr]:
 def _checked(
     steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], promised: PlannedChecks | None
 ) -> Iterator[Obligation]:
-    """Every promise that the last kernel relies on has been judged by the steps before it."""
+    """Requires that steps check every promise of the last kernel."""
     launched = [step.kernel for step in steps if isinstance(step, Launch)]
     relied_on = promises_of(kernels[launched[-1]].tile)
     checks = () if promised is None else promised.checks.promises
@@ -186,7 +186,7 @@ def certify_queue(kernel: LaunchedKernel, steps: Sequence[Step]) -> Iterator[Obl
 
 
 def _is(value: SSAValue, number: int) -> bool:
-    """A constant, in a tile or alone."""
+    """Whether a value is a constant."""
     made = value.owner
     if isinstance(made, tile.Constant):
         return made.value.data == number
@@ -243,14 +243,14 @@ def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[
 
 
 def _unnamed(kernel: LaunchedKernel) -> set[int]:
-    """Workspaces that the kernel is given, and does not touch: programs are drawn under some schedules only."""
+    """Workspaces that the kernel is given and does not use: only some schedules draw programs."""
     arguments = zip(kernel.transport.arg_names, kernel.transport.body.block.args, strict=True)
     unused = {name.data for name, argument in arguments if not argument.uses}
     return {item.index for name, item in kernel.workspaces.items() if name in unused}
 
 
 def _reported(kernel: LaunchedKernel) -> set[int]:
-    """Where a kernel that judges its promises counts the broken ones."""
+    """The workspace in which a kernel that checks its promises counts broken ones."""
     return {kernel.workspaces[kernel.tile.gate.data].index} if kernel.tile.judged and kernel.tile.gate else set()
 
 
@@ -275,12 +275,12 @@ def _whole(kernel: LaunchedKernel, items: Sequence[StagedTensor]) -> Iterator[Ob
 
 
 def _sets(kernel: LaunchedKernel) -> list[tile.ScatterReduce]:
-    """What leaves one of the values that come at a place."""
+    """The stores of ``values`` at given coordinates."""
     return [op for op in kernel.tile.walk() if isinstance(op, tile.ScatterReduce) and op.fn.data is AtomicFn.SET]
 
 
 def _claimed(kernels: Mapping[str, LaunchedKernel]) -> Iterator[Obligation]:
-    """Every entry of an index tensor sets a place of a workspace, and others read the places of these entries."""
+    """Requires that every entry of an index tensor sets a place of a workspace, and others read those places."""
     for symbol, kernel in kernels.items():
         for op in _sets(kernel):
             item = kernel.workspaces[tensor_name(op)]
@@ -321,8 +321,7 @@ def _all_entries(kernel: tile.Kernel, op: tile.ScatterReduce, entries: IndexedAc
 
 
 def _copied(kernels: Mapping[str, LaunchedKernel], writers: Mapping[int, str]) -> Iterator[Obligation]:
-    """A workspace that a kernel reads by the name of an argument holds a copy of this: what fills it loads tiles of the
-    argument, and stores them where they were."""
+    """Requires that a workspace read under the name of an argument holds a copy of it."""
     items = {(n, i.index) for kernel in kernels.values() for n, i in kernel.workspaces.items() if OWN not in n}
     for name, index in sorted(items):
         filling = kernels[writers[index]]

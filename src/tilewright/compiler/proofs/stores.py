@@ -12,13 +12,13 @@ from xdsl.ir import Operation
 from tilewright.artifact.schema import MAX_EXTENT, Obligation
 from tilewright.base import verdict
 from tilewright.base.expr import Const, Expr, Sym, all_of, minimum, negate, own
-from tilewright.base.verdict import Proof, Proved, Unknown
+from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.loaded import offsets_of, tiles_of
 from tilewright.compiler.reliance import FAILED
 from tilewright.compiler.timing import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.contract.access_report import diagnose
-from tilewright.diag import TilewrightError
+from tilewright.diag import TilewrightError, fail
 from tilewright.lang.axes import Span, axis_symbol
 from tilewright.protocol.access import (
     AccessKind,
@@ -97,7 +97,7 @@ def _with_tiles(access: AccessMap, tiles: Mapping[str, RaggedTiles]) -> AccessMa
 
 
 def _shifted(accesses: KernelAccesses) -> bool:
-    """Tiles are laid from a place that a program finds out for itself: then each is proved by itself."""
+    """Whether tiles begin at a position that programs compute themselves: then each is proved separately."""
     return any(
         isinstance(item, NamedValue) and any(item.name in coord.symbols for coord in access.coords)
         for access in accesses.accesses
@@ -116,7 +116,7 @@ def _bounded_by_others(domain: StoreDomain) -> bool:
 
 
 def _by_step(domain: StoreDomain) -> StoreDomain:
-    """The promise of each step of each program by itself."""
+    """The store domain of each step of each program, separately."""
     return replace(domain, instances=tuple(i.name for i in domain.indices if i.role is not IndexRole.AXIS))
 
 
@@ -149,18 +149,29 @@ def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obliga
 
 
 def relying(kernel: tile.Kernel, found: Sequence[Obligation]) -> tuple[Obligation, ...]:
-    """The same obligations, those that rest on offsets with what these promise."""
+    """The obligations, with the promises that those about offsets rely on."""
     by = ", ".join(dict.fromkeys(str(promise) for promise in offsets_of(kernel)))
     return tuple(replace(o, method=f"{o.method}, by {by}") if by and o.name == "once" else o for o in found)
 
 
+def require_proved(
+    kernel: tile.Kernel, answer: Proof[str], code: str, required: str = ""
+) -> tuple[verdict.Discharged, ...]:
+    """The obligations of a proof; the error ``code`` at the kernel's first line if it does not hold."""
+    if isinstance(answer, Proved):
+        return answer.obligations
+    why = answer.witness if isinstance(answer, Refuted) else answer.reason
+    settle = answer.settle if isinstance(answer, Unknown) else ""
+    fail(code, where=tile.begins_at(kernel), found=f"{answer.obligation}: {why}", required=settle or required)
+
+
 def recorded(proved: verdict.Discharged) -> Obligation:
-    """What was proved, as an artifact keeps it."""
+    """An obligation as an artifact stores it."""
     return Obligation(proved.name, proved.method, proved.subject)
 
 
 def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
-    """What every store of the tile program promises to write."""
+    """The domain of every store of the tile program."""
     programs, loads = _programs(kernel), _loads(kernel)
     found: list[StoreDomain] = []
     for op in operations(kernel):
@@ -191,7 +202,7 @@ class ScatterDomain:
 
 
 def scatter_domains(kernel: tile.Kernel) -> Iterator[ScatterDomain]:
-    """Every plain store at loaded coordinates."""
+    """The domain of every plain store at loaded coordinates."""
     programs, loads = _programs(kernel), _loads(kernel)
     for op in operations(kernel):
         if isinstance(op, tile.Scatter) and op.indices:
@@ -235,11 +246,11 @@ def _loaded(loads: Sequence[LoopIndex], asked: Sequence[Expr], indices: Sequence
 
 
 _Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[LoopIndex]]
-"""What is written, at which coordinates, where, over which positions in the tile."""
+"""A written value: its coordinates, domain and positions in the tile."""
 
 
 def _box(op: tile.Store | tile.AtomicReduce) -> _Written:
-    """A box of a tensor."""
+    """The domain of a store of a box."""
     coords: list[Expr] = []
     guard: list[Expr] = []
     axes: list[LoopIndex] = []

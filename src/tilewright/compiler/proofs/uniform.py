@@ -24,7 +24,6 @@ from tilewright.base.expr import TRUE, Const, Sym
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.proofs.checked_offsets import counted
 from tilewright.compiler.timing import timed
-from tilewright.diag import fail
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations, ops_before
 from tilewright.transport import asynchronous as a
@@ -35,7 +34,7 @@ METHOD = "one element"
 
 
 def bound_in(lowered: t.Kernel) -> list[t.Bind]:
-    """The ops that make symbols of what was loaded."""
+    """The ops that bind loaded integers to symbols."""
     return [op for op in operations(lowered) if isinstance(op, t.Bind)]
 
 
@@ -85,12 +84,12 @@ def read_of(op: t.Bind) -> t.SharedRead | None:
 
 # -- between roles -----------------------------------------------------------------------------------------------------
 def _in_other_role(op: t.Bind, other: t.Bind) -> bool:
-    """The other op makes the same symbol in another role."""
+    """Whether the other op binds the same symbol in another role."""
     return other.symbol == op.symbol and a.role_of(other) is not a.role_of(op)
 
 
 def _published(lowered: t.Kernel, read: t.SharedRead, others: Sequence[t.SharedRead | None]) -> bool:
-    """One role writes the element once a program, and every other one reads what it wrote for the same program."""
+    """Whether one role writes the element once a program, and all others read what it wrote for the same program."""
     reads = [read, *(other for other in others if other is not None)]
     if len(reads) <= len(others) or any((x.shared, x.offset) != (read.shared, read.offset) for x in reads):
         return False
@@ -136,12 +135,12 @@ def _at_level(op: Operation, beside: Operation) -> Operation:
 
 
 def _by_one_thread(write: t.SharedWrite) -> bool:
-    """An elected thread, or the first one."""
+    """Whether an elected thread, or the first one, writes."""
     return write.guard.expr == (Sym(t.THREAD).eq(0) if elector(write) is None else TRUE)
 
 
 def elector(op: Operation) -> a.Elected | None:
-    """The region around an op that one elected thread executes."""
+    """The region of one elected thread around an op, if any."""
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, a.Elected):
         parent = parent.parent_op()
@@ -149,7 +148,7 @@ def elector(op: Operation) -> a.Elected | None:
 
 
 def once_per_program(op: Operation) -> t.Programs | None:
-    """The walk over programs in which an op is executed once a program: in no loop and no branch of it."""
+    """The program loop in which an op is executed once a program, outside of inner loops and branches."""
     parent = op.parent_op()
     while isinstance(parent, a.Elected):
         parent = parent.parent_op()
@@ -157,7 +156,7 @@ def once_per_program(op: Operation) -> t.Programs | None:
 
 
 def _same_programs(one: t.Programs, other: t.Programs) -> bool:
-    """Both walk all programs of a CTA, in one order."""
+    """Whether both visit all programs of a CTA, in one order."""
     mine, theirs = ({k: v for k, v in x.attributes.items() if k not in ("loc", "note")} for x in (one, other))
     return mine == theirs and one.interleaving == (0, 1)
 
@@ -178,7 +177,7 @@ def _arrived(order: Sequence[Operation], write: Operation, walk: t.Programs) -> 
 
 
 def _awaited(read: t.SharedRead, walk: t.Programs, full: SSAValue) -> bool:
-    """Before the read the role has waited for the program's phase of the barrier."""
+    """Whether the role has waited for the program's phase of the barrier before the read."""
     inside = _in_role_of(walk)
     counted = [op.symbol.data for op in inside if isinstance(op, a.Counter) and op.start.data == 0]
     for op in ops_before(read):
@@ -188,7 +187,7 @@ def _awaited(read: t.SharedRead, walk: t.Programs, full: SSAValue) -> bool:
 
 
 def _counts_programs(walk: t.Programs, name: str, wait: Operation) -> bool:
-    """The counter advances by one a program, after the wait, and nowhere else in the role."""
+    """Whether the counter advances by one a program, after the wait, and nowhere else in the role."""
     order = _in_role_of(walk)
     advances = [op for op in order if isinstance(op, a.Advance) and op.symbol.data == name]
     once = len(advances) == 1 and advances[0].by.expr == Const(1) and once_per_program(advances[0]) is walk
@@ -199,12 +198,3 @@ def _in_role_of(walk: t.Programs) -> Sequence[Operation]:
     role = a.role_of(walk)
     assert role is not None, "programs that several roles walk"
     return operations(role)
-
-
-def require_uniform(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
-    """The obligation of a kernel's loaded bounds; CRT009 if it is not met."""
-    answer = prove_uniform(lowered)
-    if isinstance(answer, Proved):
-        return answer.obligations
-    assert isinstance(answer, Unknown)
-    fail("CRT009", where=tile.begins_at(kernel), found=answer.reason, required=answer.settle)

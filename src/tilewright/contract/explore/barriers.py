@@ -13,7 +13,7 @@ _TX_LIMIT = 2**20 - 1
 
 
 def usable(g: ProtocolInstance, w: World, t: int, b: int) -> bool:
-    """Whether ``use`` has nothing to say."""
+    """Whether ``use`` raises no problem."""
     bar = w.bars[b]
     if not bar.alive or (g.protocol.cluster > 1 and not bar.fenced and bar.owner != t):
         return False
@@ -21,7 +21,7 @@ def usable(g: ProtocolInstance, w: World, t: int, b: int) -> bool:
 
 
 def use(g: ProtocolInstance, w: World, t: int, b: int) -> None:
-    """The thread refers to a barrier: it is alive, and its initialisation not under way elsewhere."""
+    """Checks a thread's use of a barrier: it is alive, and not being initialised elsewhere."""
     bar = w.bars[b]
     if not bar.alive:
         raise Problem(Rule.INIT, (t,), f"{g.threads[t].label} uses a barrier that is not initialised")
@@ -61,7 +61,7 @@ def signal(w: World, t: int, b: int, tx: int = 0, arrivals: int = 0) -> None:
 
 
 def rendezvous_of(g: ProtocolInstance, t: int, op: object) -> tuple[Queue, int, str]:
-    """Which rendezvous a sync means, of how many threads, from which site."""
+    """The rendezvous that a sync refers to, with its thread count and site."""
     thread = g.threads[t]
     match op:
         case ops.WarpSync():

@@ -69,7 +69,7 @@ class Footprints:
         return found
 
     def begun(self, cta: int) -> int:
-        """That a thread of a CTA has moved."""
+        """The event that a thread of a CTA has moved."""
         return self.objects.of(("begun", cta))
 
     def end(self, t: int) -> OpFootprint:
@@ -102,7 +102,7 @@ class Footprints:
             f.changed |= self.objects.of("accesses")
 
     def _alive(self, cta: object) -> int:
-        """That a CTA of a cluster has not ended."""
+        """The condition that a CTA of a cluster has not ended."""
         return self.objects.of(("alive", cta)) if cta is not None and self.g.protocol.cluster > 1 else 0
 
     def dynamic(self, f: OpFootprint, w: World, t: int) -> OpFootprint:

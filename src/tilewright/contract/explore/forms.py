@@ -18,7 +18,7 @@ from tilewright.protocol.model import Protocol, steps
 
 _SHARED = (Space.SHARED, Space.DISTRIBUTED_SHARED)
 _SHARED_KIB = {"sm_80": 163, "sm_90a": 227, "sm_100a": 227}
-"""Of a CTA."""
+"""KiB of shared memory per CTA."""
 _FAMILIES: dict[str, set[str]] = {
     "wgmma": {"sm_90a"},
     "tcgen05": {"sm_100a"},
@@ -60,7 +60,7 @@ def declarations(p: Protocol) -> None:
 
 
 def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
-    """What an instruction can't be given of what it is; empty where all is right."""
+    """What an instruction's operands violate; empty where all are legal."""
     mine = g.threads[t].cta
 
     def at(place: Any) -> int:
@@ -109,7 +109,7 @@ def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
 
 
 def over(g: ProtocolInstance, op: Any) -> str:
-    """What an instruction asks for that a CTA does not have."""
+    """The resource of a CTA that an instruction exceeds."""
     match op:
         case ops.BarSync(id) | ops.BarArrive(id):
             return "" if number(id) in range(16) else f"named barrier {number(id)}"

@@ -56,7 +56,7 @@ def check_conflicts(g: ProtocolInstance, w: World, t: int, access: GlobalAccess,
 
 
 def ended(w: World, by: int, accesses: Iterable[GlobalAccess]) -> None:
-    """A thread comes to know that accesses under way are over."""
+    """A thread learns that accesses have completed."""
     if w.causality is not None:
         w.causality.known[by] |= w.causality.accesses & frozenset(accesses)
 
@@ -107,7 +107,7 @@ def complete_phase(w: World, b: int) -> None:
 
 
 def complete_copy(w: World, completion: Completion) -> None:
-    """A copy lands: the phase that tracks it hands on that it is over."""
+    """A copy completes: the phase that tracks it publishes that."""
     c = w.causality
     if c is not None:
         over = {f for f in w.in_flight for queue, upto in completion.closes if f.queue == queue and f.number <= upto}
@@ -116,7 +116,7 @@ def complete_copy(w: World, completion: Completion) -> None:
 
 
 def acquire(w: World, t: int, b: int) -> None:
-    """A thread acquires what the phases of an mbarrier hand on."""
+    """A thread acquires what the phases of an mbarrier publish."""
     c = w.causality
     if c is not None:
         c.known[t] |= c.passed.get(b, _NOTHING)
@@ -135,7 +135,7 @@ def word(g: ProtocolInstance, t: int, op: StrongOp) -> WordKey:
 
 
 def reached(g: ProtocolInstance, w: World, t: int, op: ops.SpinWait) -> bool:
-    """Whether the word holds what is waited for; one that does not exist goes wrong at once."""
+    """Whether the word holds the awaited value; waiting for a word that does not exist is a problem at once."""
     assert w.causality is not None
     try:
         return w.causality.values.get(word(g, t, op), 0) >= number(op.least)

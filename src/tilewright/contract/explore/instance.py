@@ -87,7 +87,7 @@ class ProtocolInstance:
         )
 
     def op(self, w: World, t: int) -> Any:
-        """The op a thread stands at; None at its end or at an open decision."""
+        """The op at a thread's position; None at its end or at an open decision."""
         call = self.programs[t].call(w.at[t])
         return None if call is None else call.op
 
@@ -110,7 +110,7 @@ class ProtocolInstance:
         return found
 
     def place(self, t: int, region: ops.Region, rank: int | None = None, clipped: bool = False) -> Bytes:
-        """Where a region lies; ``clipped``: as much of it as lies in its buffer, perhaps nothing."""
+        """The position of a region; ``clipped``: the part inside its buffer, perhaps empty."""
         key = (id(region), t, rank)
         found = self._places.get(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""Accesses of an explored instance: what clashes with what is under way, and which fences are missing."""
+"""Accesses of an explored instance: conflicts with accesses in flight, and missing fences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def touch(
     g: ProtocolInstance, w: World, t: int, region: ops.Region, engine: str, writes: bool,
     private: bool = False, rank: int | None = None, site: int = 0,
 ) -> Bytes:  # fmt: skip
-    """Checks an access against everything under way and against what it reads."""
+    """Checks an access against everything in flight and against what it reads."""
     place = g.place(t, region, rank)
     kind = place.space[0]
     if kind == "register":
@@ -89,11 +89,9 @@ def _clear_of_threads(
 def _apart(
     g: ProtocolInstance, t: int, u: int, x: OpenAccess, engine: str, writes: bool, private: bool, site: int
 ) -> bool:
-    """Whether an access does not clash with the open one ``x`` of thread ``u`` after all.
-
-    Two threads of a role may keep to their own parts: private accesses, or one write step of both. Of two
-    deallocations, what is allocated tells whether one is too many.
-    """
+    """Whether an access does not conflict with the open one ``x`` of thread ``u`` after all. Two threads of a role may
+    access disjoint parts: private accesses, or one write step of both. Of two deallocations, the allocated columns tell
+    whether one is too many."""
     if engine == "dealloc" and x.site == FREED:
         return True
     return u in g.mates[t] and ((x.private and private) or (x.writes and writes and x.site == site != 0))
@@ -173,7 +171,8 @@ def _tensor(g: ProtocolInstance, w: World, t: int, region: ops.Region, place: By
 
 
 def close(g: ProtocolInstance, w: World, closes: tuple[tuple[Queue, int], ...], by: int = LANDED) -> None:
-    """Queues are done up to a number, as a barrier or thread ``by`` knows: their accesses are no longer under way."""
+    """Queues have completed up to a number, as a barrier or thread ``by`` knows: their accesses are no longer in
+    flight."""
     for queue, upto in closes:
         gone = frozenset(f for f in w.in_flight if f.queue == queue and f.number <= upto)
         w.in_flight -= gone
@@ -200,7 +199,7 @@ def _settled(g: ProtocolInstance, w: World, f: AsyncAccess) -> None:
 
 
 def release(g: ProtocolInstance, w: World, t: int, memory: bool = True) -> None:
-    """The thread's accesses so far are over for whoever acquires this."""
+    """The thread's accesses so far are complete for every thread that acquires this."""
     if not memory:
         w.open[t] -= frozenset(x for x in w.open[t] if x.init and _init_fenced(w, x))
         return
@@ -213,7 +212,7 @@ def release(g: ProtocolInstance, w: World, t: int, memory: bool = True) -> None:
 
 
 def _publish(g: ProtocolInstance, w: World, t: int) -> None:
-    """For threads with relaxed waits: what this thread did and what it has seen can now be acquired from it."""
+    """For threads with relaxed waits: publishes what this thread did and has seen."""
     seen = {
         (u, x, wrote, t if u not in g.mates[t] and (t, x, wrote, who) not in w.unseen else who)
         for u, x, wrote, who in w.unseen

@@ -1,4 +1,4 @@
-"""What can happen next in a world, and what then does."""
+"""The possible moves in a world, and their effects."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def completions(w: World) -> list[Move]:
 
 
 def moves_of(g: ProtocolInstance, w: World, t: int) -> list[Move]:
-    """What one thread can do next."""
+    """The moves of one thread."""
     if g.ended(w, t):
         return []
     if g.protocol.grid > 1 and g.threads[t].cta not in w.begun:
@@ -182,7 +182,7 @@ def _run_local(g: ProtocolInstance, w: World, t: int) -> None:
 
 
 def final(g: ProtocolInstance, w: World, enabled: list[Move]) -> Problem | None:
-    """What is wrong with a world in which all threads ended, or nobody can go on. ``enabled`` are all moves left."""
+    """The problem of a world in which all threads have ended or none can move. ``enabled`` are all moves left."""
     if all(g.ended(w, t) for t in g.everyone):
         try:
             check_end(w)

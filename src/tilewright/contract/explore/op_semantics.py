@@ -1,4 +1,4 @@
-"""What one op does to a world: to its own thread's books, to memory, to barriers."""
+"""The effect of one op on a world: on its thread's state, on memory and on barriers."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ OBSERVABLE = (
     ops.SpinWait,
     ops.FenceAcqRel,
 )
-"""Ops before which a thread stops: they signal, block, or end or cover something that others could see. The rest runs
-at once after them: it begins accesses, which stay open to be seen, or keeps the thread's own books."""
+"""Ops before which a thread stops: they signal, block, or complete or cover accesses that others could observe. All
+other ops run at once after them: they begin accesses, which stay open, or change the thread's own state."""
 
 
 def perform(g: ProtocolInstance, w: World, t: int, op: object, site: int) -> bool:
@@ -138,7 +138,7 @@ def _covers(op: ops.FenceProxyAsync, place: Bytes) -> bool:
 
 
 def _generic(g: ProtocolInstance, w: World, t: int, region: ops.Region, writes: bool, private: bool, site: int) -> None:
-    """A generic access: under way until its thread releases it, unfenced until some thread fences it."""
+    """A generic access: in flight until its thread releases it, unfenced until some thread fences it."""
     place = touch(g, w, t, region, "generic", writes, private, site=site)
     if place.space[0] != "register":
         w.open[t] |= {OpenAccess(place, writes, private, site)}
@@ -270,7 +270,7 @@ def _bulk(
 
 
 def _copy(g: ProtocolInstance, w: World, t: int, dst: ops.Region, b: int, rank: int, engine: str) -> Queue:
-    """A copy that completes on a barrier: under way until its bytes have completed there."""
+    """A copy that completes on a barrier: in flight until its bytes have completed there."""
     place = touch(g, w, t, dst, engine, True, rank=rank)
     queue: Queue = (engine, b, place)
     w.in_flight |= {AsyncAccess(engine, t, g.teams[t], place, True, queue, 0)}
@@ -456,11 +456,11 @@ def _registers(g: ProtocolInstance, w: World, t: int, op: ops.Setmaxnreg) -> Non
 
 
 MAY_OUTLIVE = ("tma_write", "tma_reduce")
-"""What may be under way when the kernel ends: writes to global memory whose sources were read."""
+"""Accesses that may be in flight when the kernel ends: writes to global memory whose sources were read."""
 
 
 def check_end(w: World) -> None:
-    """All threads ended: raises ``Problem`` if anything is under way."""
+    """After all threads have ended: raises ``Problem`` if anything is in flight."""
     if any(x.tx for x in w.completions) or any(f.engine not in MAY_OUTLIVE for f in w.in_flight):
         engines = sorted({f.engine for f in w.in_flight if f.engine not in MAY_OUTLIVE}) or ["an arrival"]
         raise Problem(Rule.EXIT, (), f"the kernel ends with {', '.join(engines)} under way")

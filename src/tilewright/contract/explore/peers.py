@@ -23,7 +23,7 @@ def gone(g: ProtocolInstance, w: World, cta: int) -> bool:
 
 
 def outlived(g: ProtocolInstance, w: World, cta: int) -> None:
-    """A CTA of a cluster ends: nothing under way may reach its memory or its barriers any more."""
+    """When a CTA of a cluster ends, no access in flight may reach its memory or its barriers."""
     for f in w.in_flight:
         if f.bytes.space in (("shared", cta), ("tmem", cta)):
             rule = Rule.EXIT if g.threads[f.owner].cta == cta and f.engine != "dsmem" else Rule.CLUSTER_EXIT

@@ -141,7 +141,7 @@ class Recurrence:
         return (*w.key(), groups, written, tuple(sorted(w.trips.items())), tuple(w.registers))
 
     def ahead(self, t: int, at: Position, trips: Trips) -> Hashable:
-        """Equal for positions that a thread goes on from alike, if it may end any loop whose end is not yet known."""
+        """A key that is equal for positions with equal futures, if every open loop may end."""
         program, uses = self.g.programs[t], self.uses[t]
         env = program.env(at)
         values: list[int] = []
@@ -195,7 +195,7 @@ class Recurrence:
         return pc, tuple(values)
 
     def _amount(self, w: World, key: TripKey) -> int:
-        """By how much the counters that run up to this trip count may be taken back, in all threads alike."""
+        """The common amount by which the counters that run up to this trip count can be decreased in all threads."""
         base: int | None = None
         period, cutoff = 1, 0
         for t in self.g.everyone:

@@ -40,8 +40,8 @@ Passable: TypeAlias = frozenset[Key]
 
 @dataclass
 class Window:
-    """What a thread can do before it blocks. ``stops`` are the barriers it then waits at; ``sizes`` the thread counts
-    of the rendezvous it comes by; ``anything``: it goes too far to say."""
+    """What a thread can do before it blocks. ``stops`` are the barriers at which it then waits; ``sizes`` the thread
+    counts of the rendezvous on its way; ``anything``: unknown."""
 
     print: OpFootprint = field(default_factory=OpFootprint)
     stops: set[Key] = field(default_factory=set[Key])
@@ -90,7 +90,7 @@ class PartialOrderReduction:
 
     # -- windows ----------------------------------------------------------------------------------------------------
     def window(self, w: World, t: int, passable: Passable) -> Window:
-        """What thread ``t`` can do before it blocks as things stand, ``passable`` barriers apart."""
+        """What thread ``t`` can do before it blocks, given the ``passable`` barriers."""
         trips = frozenset(w.trips.items()) if self.g.open else None
         entries = self._windows.setdefault((t, w.at[t], t in w.inside, passable, trips), [])
         for asked, window in entries:
@@ -158,7 +158,7 @@ class PartialOrderReduction:
             return e.at, trips
 
     def _decided(self, t: int, at: Position, trips: Trips) -> list[Place]:
-        """Both ways on from an open decision."""
+        """Both branches of an open decision."""
         program = self.g.programs[t]
         try:
             return [(program.settle(at, trips), trips)]
@@ -185,7 +185,7 @@ class PartialOrderReduction:
                 return CLUSTER
 
     def _blocked(self, w: World, t: int, op: Any, at: Position) -> bool:
-        """Whether an op of the thread, now or when it gets there, would block as things stand."""
+        """Whether an op of the thread, now or when it is reached, would block in this state."""
         match op:
             case ops.Wait():
                 return not enabled(self.g, w, t, op)
@@ -311,7 +311,7 @@ class _Search:
         return arrived + sums.arrivals >= size
 
     def _use(self, key: Key, windows: dict[Who, Window]) -> tuple[int, int]:
-        """Who has entered a rendezvous, and of how many threads it is."""
+        """The threads that have entered a rendezvous, and its size."""
         assert isinstance(key, tuple)
         there = self.w.named.get(key)
         if there is not None:
@@ -320,7 +320,7 @@ class _Search:
 
     # -- what T depends on ------------------------------------------------------------------------------------------
     def _disturbing(self, a: Who, windows: dict[Who, Window]) -> list[Who]:
-        """Others that must join because of ``a``: they may disturb its next move, or let it move in the first place."""
+        """Moves that must be added because of ``a``: they may disturb its next move, or enable it."""
         if a not in self.groups:
             return self._enabling(a, windows)
         mine = self._mine(a)

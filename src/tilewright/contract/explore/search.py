@@ -22,7 +22,8 @@ from tilewright.protocol.model import Protocol
 
 @dataclass(frozen=True)
 class Outcome:
-    """``finding`` is None where nothing was found; ``complete`` tells whether everything was searched."""
+    """The outcome of a search: ``finding`` is None where no problem was found; ``complete``: everything was
+    searched."""
 
     finding: Finding | None
     states: int
@@ -79,7 +80,7 @@ class _BreadthFirst:
         self.pending = set(self.seen) if g.open else set[Hashable]()
 
     def outcome(self) -> Outcome:
-        """What is found, or that all states, or as many as are allowed, keep the rules."""
+        """The problem found, or that all states, or as many as allowed, satisfy the rules."""
         try:
             while self.queue:
                 found = self._expanded(*self.queue.popleft())

@@ -1,4 +1,4 @@
-"""What one thread runs: flat code, positions in it, and trip counts that are fixed or still open."""
+"""The program of one thread: flat code, positions in it, and trip counts that are fixed or open."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Position: TypeAlias = tuple[int, tuple[int, ...]]
 
 TripKey: TypeAlias = tuple[str, int]
 Trips: TypeAlias = dict[TripKey, tuple[int, bool]]
-"""What a run knows of a trip count: its least value, and whether that is its value."""
+"""Knowledge of a trip count: its least value, and whether that is exact."""
 
 
 class TooLong(Exception):
-    """The instance has more steps than asked for."""
+    """The instance has more steps than allowed."""
 
 
 @dataclass
 class Open(Exception):
-    """The thread can't tell where it goes before more is known of the trip count ``key``; it stands at ``at``."""
+    """The thread's next position depends on the open trip count ``key``; it is at ``at``."""
 
     key: TripKey
     at: Position
@@ -200,7 +200,7 @@ class ThreadProgram:
         return pc, tuple(values)
 
     def key(self, name: str, env: Mapping[str, int]) -> TripKey:
-        """Which instance of a trip symbol is meant under these counters."""
+        """The instance of a trip symbol for these counters."""
         per = self.symbols[name].per
         return name, -1 if per is None else env.get(per, -1)
 
@@ -219,7 +219,7 @@ class ThreadProgram:
         return env
 
     def unseen(self, key: TripKey) -> tuple[int, bool]:
-        """What is known of a trip count from its declaration."""
+        """The knowledge of a trip count from its declaration."""
         symbol = self.symbols[key[0]]
         return symbol.least, symbol.least == symbol.most
 

@@ -1,4 +1,4 @@
-"""From a schedule that goes wrong to one that people can read: only the moves that bear on the problem."""
+"""Turns a schedule with a problem into a readable one: only moves that affect the problem are kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_REPLAYS = 400
 
 @dataclass(frozen=True)
 class ScheduleEvent:
-    """One event of a schedule: a thread's step, or a copy that lands on its behalf (``step`` is None)."""
+    """One event of a schedule: a step of a thread, or the completion of its copy (``step`` is None)."""
 
     thread: str
     role: str
@@ -29,10 +29,8 @@ class ScheduleEvent:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem and a schedule that shows it.
-
-    ``stands`` says where each of its ``threads`` then is; ``trips`` are the counts that the search decided on the way.
-    """
+    """A problem and a schedule that shows it. ``stands`` gives the final positions of its ``threads``; ``trips`` are
+    the trip counts that the search decided."""
 
     rule: Rule
     detail: str

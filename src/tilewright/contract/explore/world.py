@@ -25,7 +25,7 @@ FREED = -1
 """The site of a deallocation: the CTAs of a pair may free their tensor memory in any order."""
 
 LANDED = -1
-"""In place of a thread: a copy whose phase is over, which every thread acquires by a wait for itself."""
+"""Stands for a thread: a copy whose phase has completed, which every thread acquires by a wait of its own."""
 
 
 class Bytes(NamedTuple):
@@ -50,7 +50,7 @@ class Bytes(NamedTuple):
 
 
 class OpenAccess(NamedTuple):
-    """An access of a thread that may still be under way."""
+    """An access of a thread that may still be in flight."""
 
     bytes: Bytes
     writes: bool
@@ -62,7 +62,7 @@ class OpenAccess(NamedTuple):
 
 
 class AsyncAccess(NamedTuple):
-    """An asynchronous op under way. ``number`` is its group within ``queue``."""
+    """An asynchronous op in flight. ``number`` is its group within ``queue``."""
 
     engine: str
     owner: int
@@ -95,7 +95,7 @@ class Completion(NamedTuple):
 
 
 class MbarrierState(NamedTuple):
-    """An mbarrier as the hardware keeps it: pending arrivals, pending bytes, parity of the phase under way."""
+    """An mbarrier's hardware state: pending arrivals, pending bytes, parity of the current phase."""
 
     pending: int
     tx: int
@@ -104,7 +104,7 @@ class MbarrierState(NamedTuple):
     alive: bool
     fenced: bool
     owner: int = -1
-    """Who initialised it."""
+    """The initialising thread."""
     peer_arrivals: frozenset[tuple[int, bool]] = frozenset()
     """Of this phase: other CTAs that have arrived, and whether of a scope that reaches this one."""
     unreleased_peers: frozenset[int] = frozenset()
@@ -118,7 +118,7 @@ class EnteredBarrier(NamedTuple):
     size: int
     members: frozenset[int]
     waiting: frozenset[int]
-    """Those of the members that stay until it is complete."""
+    """The members that stay until it is complete."""
     sites: frozenset[str]
 
 
@@ -133,7 +133,7 @@ class Published(NamedTuple):
 
 @dataclass
 class Causality:
-    """Who knows of which accesses. Containers are copied shallowly, their contents never change."""
+    """The accesses that each thread knows of. Containers are copied shallowly, their contents never change."""
 
     accesses: frozenset[GlobalAccess]
     known: list[frozenset[GlobalAccess]]
@@ -141,7 +141,7 @@ class Causality:
     released: dict[object, frozenset[GlobalAccess]] = field(default_factory=dict[object, frozenset[GlobalAccess]])
     """Per barrier: what the arrivals at the phase, or use, under way have released."""
     passed: dict[object, frozenset[GlobalAccess]] = field(default_factory=dict[object, frozenset[GlobalAccess]])
-    """Per mbarrier: what its phases so far hand on."""
+    """Per mbarrier: what its completed phases publish."""
     values: dict[WordKey, int] = field(default_factory=dict[WordKey, int])
     left: dict[WordKey, frozenset[Published]] = field(default_factory=dict[WordKey, frozenset[Published]])
     fenced: dict[tuple[int, bool], frozenset[GlobalAccess]] = field(
@@ -152,7 +152,7 @@ class Causality:
     """Per thread: what its relaxed reads saw, which a fence makes known."""
 
     def copy(self) -> Causality:
-        """One that goes its own way."""
+        """An independent copy."""
         dicts = (self.released, self.passed, self.values, self.left, self.fenced, self.seen)
         return Causality(self.accesses, self.known.copy(), *(d.copy() for d in dicts))  # pyright: ignore
 
@@ -164,7 +164,7 @@ class Causality:
 
 @dataclass
 class Problem(Exception):
-    """What went wrong: the rule broken, by which threads, in words."""
+    """A violation: the rule, the threads, and a message."""
 
     rule: Rule
     threads: tuple[int, ...]
@@ -215,12 +215,12 @@ class World:
     pool: dict[int, int] = field(default_factory=dict[int, int])
     registers: list[int] = field(default_factory=list[int])
     causality: Causality | None = None
-    """What threads know of each other's accesses to global memory, where CTAs of a grid share it (``grid``)."""
+    """The threads' knowledge of each other's accesses to global memory, where CTAs of a grid share it (``grid``)."""
     trips: Trips = field(default_factory=dict[tuple[str, int], tuple[int, bool]])
     """Trip counts met so far where they are open."""
 
     def copy(self) -> World:
-        """A world that goes its own way."""
+        """An independent copy."""
         new = object.__new__(World)
         new.__dict__.update(self.__dict__)
         new.at = self.at.copy()

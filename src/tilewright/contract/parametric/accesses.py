@@ -1,4 +1,4 @@
-"""What the ops of each class do to which bytes, which of them clash, and what that makes them ask of each other."""
+"""The memory accesses of each class's ops, their conflicts, and the orders that these require."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TRACKED = frozenset((CP_ASYNC, TENSOR))
 """Queues whose ops are known to be done by waits on barriers."""
 
 RUNS = frozenset((WGMMA, BULK))
-"""Queues whose ops come in runs, of which nothing tells one from the other."""
+"""Queues whose ops come in runs of indistinguishable ops."""
 
 
 _OF_A_CTA = frozenset(("shared", "tmem"))
 
 
 class ClassAccess:
-    """What an op of a class, or a run of them, does to some bytes; of a copy with the barrier that tracks it, and the
-    number of its phase in iterations."""
+    """The access of an op of a class, or of a run of them, to some bytes; for a copy with the barrier that tracks it,
+    and the number of its phase in iterations."""
 
     def __init__(self, ref: Ref, place: TouchedBytes, effect: effects.Access, landing: tuple[Array, int] | None = None):
         self.ref, self.place, self.effect, self.landing = ref, place, effect, landing
@@ -47,7 +47,7 @@ class ClassAccess:
 
 
 def same_stages(x: TouchedBytes, y: TouchedBytes) -> bool:
-    """Whether both are stages of one ring, told apart by one counter."""
+    """Whether both are stages of one pipeline, selected by the same counter."""
     return (
         x.index is not None
         and y.index is not None
@@ -65,7 +65,7 @@ def overlap(x: TouchedBytes, y: TouchedBytes) -> bool:
 
 
 Series = list[ClassAccess]
-"""What a class does to one place in one block, again and again in the same way: in program order."""
+"""Accesses of a class to one place in one block, repeated in the same way, in program order."""
 
 
 class ClassAccesses:
@@ -135,7 +135,7 @@ class ClassAccesses:
 
 
 def _asked(x: ClassAccess, y: ClassAccess) -> Iterable[Segment]:
-    """In which segments ``y`` asks whether ``x`` is done."""
+    """The segments in which ``y`` requires that ``x`` has completed."""
     plainly = (Segment.MEMORY,) if y.generic else (Segment.SCHEDULE,)
     if x.generic:
         own = x.register or (x.private and y.private and x.ref.c.party == y.ref.c.party)

@@ -1,4 +1,4 @@
-"""What must be over when a class, or a CTA, ends."""
+"""Conditions at the end of a class or a CTA."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _peers(facts: PreparedProtocol) -> None:
 
 
 def _runs(facts: PreparedProtocol, target: object, ref: Ref) -> bool:
-    """Whether an op knows that something which a CTA does on every way to it is past."""
+    """Whether an op knows that an event which a CTA reaches on every path to it has happened."""
     return any(
         facts.passed({mark.block}, ref.s)
         and any(facts.says(ref, x, mark, facts.k.levels.past) for x in (Segment.SCHEDULE, Segment.MEMORY))
@@ -69,13 +69,13 @@ def _outlives(facts: PreparedProtocol, target: object, s: int, ref: Ref) -> bool
 
 
 def _all_waited_for(facts: PreparedProtocol, use: BarrierUse, family: PhaseFamily) -> bool:
-    """Whether, wherever the product ends, somebody has waited for every phase that a family took."""
+    """Whether, wherever the product ends, some class has waited for every phase that a family took."""
     ends = [-1 - e for e in facts.graph.product.ends]
     return any(all(e in family.lead and c.lead[e] >= family.lead[e] for e in ends) for c in use.covers)
 
 
 def _waited_for(facts: PreparedProtocol, ref: Ref, queue: Queue | None) -> bool:
-    """Whether, on every way to the end, a commit follows whose phase somebody waits for."""
+    """Whether, on every path to the end, a commit follows whose phase some class waits for."""
     ends = facts.graph.product.ends
     for use in facts.bars.values():
         for family in use.arrivals:

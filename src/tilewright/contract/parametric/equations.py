@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from tilewright.protocol.product_graph import OutsideFragment
 
 MAX_EVALUATIONS = 1_000_000
-"""Of equations, until the solver gives up."""
+"""Evaluations of equations before the solver gives up."""
 
 Value = Callable[[list[int]], int]
-"""What a variable is, given all of them."""
+"""The value of a variable, given all others."""
 
 
 class Equations:

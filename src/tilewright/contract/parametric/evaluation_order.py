@@ -1,4 +1,4 @@
-"""In which order what is known of a block is found out: each op behind those it learns from."""
+"""The order in which facts about a block are computed: each op after those it depends on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_evaluation_order(facts: PreparedProtocol, s: int, left: dict[Class, list[
 
 
 def _needed(facts: PreparedProtocol, ref: Ref) -> Iterator[Ref]:
-    """What an op learns from in the same iteration of its block."""
+    """The ops of the same iteration and block that an op depends on."""
     for effect in ref.op.effects:
         match effect:
             case Await():

@@ -1,4 +1,4 @@
-"""What the rules ask: the uses of barriers, the accesses, and what a class knows of an op at another."""
+"""Queries of the rules: uses of barriers, accesses, and what a class knows of an op at another op."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tilewright.protocol.graph import EventGraph, InductionVariable
 from tilewright.protocol.product_graph import OutsideFragment
 
 NEAR = range(-2, 4)
-"""How many iterations around now, or a lap, thresholds are distinguished."""
+"""Iterations around the present one, or around one lap ago, for which thresholds are distinguished."""
 
 MAX_ITERATIONS = 8
-"""How far back ``PreparedProtocol.reached`` looks for an op of a ring."""
+"""How many iterations back ``PreparedProtocol.reached`` searches for an op."""
 
 
 class Issue(NamedTuple):
@@ -34,7 +34,7 @@ class Issue(NamedTuple):
 
 
 class PreparedProtocol:
-    """A protocol made ready to be asked."""
+    """A protocol with everything computed that queries need."""
 
     def __init__(self, graph: EventGraph):
         self.graph, self.protocol = graph, graph.protocol
@@ -94,7 +94,7 @@ class PreparedProtocol:
         return found
 
     def knows(self, ref: Ref, segment: Segment, other: Ref, question: Question, own: bool = False) -> bool:
-        """What an op's class knows of another op: of the whole class that executes that."""
+        """What the class of an op knows of another op, for the whole class that executes that one."""
         if other.c is ref.c and (own or ref.c.group.size == 1) and question.holds(self.mine(ref, other)):
             return True
         mark = self.k.marks.event.get((other.c.index, other.s, other.i))
@@ -108,7 +108,7 @@ class PreparedProtocol:
         return bool(released >> question.plane * k.statements.n + slot & 1)
 
     def seen(self, ref: Ref, segment: Segment, use: BarrierUse, wait: PhaseUse) -> list[Row]:
-        """What an op knows of a wait, one row for each class that runs it."""
+        """What an op knows of a wait, one row for each class that executes it."""
         return [self._seen(ref, segment, w) for w in use.alike[wait.ref.site]]
 
     def _seen(self, ref: Ref, segment: Segment, wait: Ref) -> Row:
@@ -170,7 +170,7 @@ class PreparedProtocol:
         return least
 
     def passed(self, there: Set[int], s: int) -> bool:
-        """Whether every way from the start to block ``s`` passes one of ``there``; it may be one of them."""
+        """Whether every path from the start to block ``s`` passes one of ``there``, which may include ``s``."""
         key = frozenset(there), s
         found = self._passed.get(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""Ops are such as the target has, with operands that they take: asked of constants, anything else is left open."""
+"""Checks that ops exist on the target, with legal operands: constants are checked, anything else is left open."""
 
 from __future__ import annotations
 

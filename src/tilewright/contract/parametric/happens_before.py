@@ -68,7 +68,7 @@ class HappensBefore:
         self._parts: dict[tuple[int, bool], list[tuple[int, int]]] = {}
 
     def _lay_out(self) -> None:
-        """Gives each mark a slot in the segments in which it is asked for."""
+        """Assigns each mark a slot in the segments in which it is queried."""
         self.slots: dict[Segment, dict[OpRun, int]] = {segment: {} for segment in Segment}
         blocks: list[int] = []
         marks = [m for c in self.classes for m in (*self.marks.events[c.index], *self.marks.completions[c.index])]
@@ -131,7 +131,7 @@ class HappensBefore:
             yield from ((slot, target[m]) for m, slot in section.items() if m in target)
 
     def closed_row(self, row: Row, s: int, of: int) -> Row:
-        """What follows from a row about executions in block ``of``, as it stands in block ``s``."""
+        """The consequences of a row about executions in block ``of``, at block ``s``."""
         j, same = len(self.ivs), s == of
         until, since = self.paths.iterations[s][of], self.paths.iterations[of][s]
         here = row[j + 1] <= 0 or any(v <= 0 for v in row[:j])

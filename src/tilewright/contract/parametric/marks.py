@@ -63,7 +63,7 @@ def _cuts(op: ops.Op) -> bool:
 
 
 class Segment(IntEnum):
-    """Kinds of knowledge of others, as in ``contract.runs.state``: of which an op may ask, and be asked."""
+    """Kinds of knowledge about others, as in ``contract.runs.state``."""
 
     SCHEDULE = 0
     """Is past."""
@@ -97,7 +97,7 @@ class OpRun:
 
 
 Asked = Mapping[tuple[int, int, int], Set[Segment]]
-"""What is asked of the accesses of an op, by class, block and position."""
+"""The queries about the accesses of an op, by class, block and position."""
 
 
 class Marks:
@@ -172,7 +172,7 @@ class Marks:
             run = []
 
     def _asked(self, c: Class, s: int, i: int, op: ops.Op) -> Set[Segment] | None:
-        """What is asked of an op; None: it belongs to no run."""
+        """The queries about an op; None: it belongs to no run."""
         for effect in op.effects:
             match effect:
                 case Access(until=None) | TensorLife(begins=False):

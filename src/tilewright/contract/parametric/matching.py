@@ -68,7 +68,7 @@ class BarrierUse:
 
     @property
     def signals(self) -> list[PhaseFamily]:
-        """What a phase needs to complete."""
+        """The signals that complete a phase."""
         return [*self.arrivals, *self.landings]
 
     @property
@@ -177,7 +177,7 @@ def _end_together(product: ProductGraph, one: PhaseFamily, other: PhaseFamily) -
 
 
 class _Numbering(NamedTuple):
-    """By what the uses of a barrier are numbered; ``used``: the blocks with any."""
+    """How the uses of a barrier are numbered; ``used``: the blocks with any."""
 
     product: ProductGraph
     iv: InductionVariable

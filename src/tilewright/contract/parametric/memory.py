@@ -166,7 +166,7 @@ def _beside(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> b
 
 
 def _each_iteration(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
-    """Whether every way from where the ring's induction variable advanced last passes a write of the same use."""
+    """Whether every path since the pipeline's induction variable last advanced passes a write of the same use."""
     product, index = order.facts.graph.product, y.place.index
     assert index is not None
     passed = {

@@ -14,7 +14,7 @@ from tilewright.contract.parametric.statements import Question, Row
 from tilewright.protocol.effects import CP_ASYNC, WGMMA, Queue, Signal
 
 Seen = Callable[[PreparedProtocol, Ref, BarrierUse, PhaseUse], list[Row]]
-"""What an op knows of a wait, by the classes that run it."""
+"""What an op knows of a wait, by the classes that execute it."""
 
 
 class AccessOrder:
@@ -48,8 +48,7 @@ class AccessOrder:
         return x.ref.c is y.ref.c and self._question(x, y, 0).holds(self.facts.mine(y.ref, x.ref))
 
     def unasked(self, x: ClassAccess, y: ClassAccess) -> bool:
-        """Whether ``before`` holds either way: threads keep to their own parts, warps to their own lanes, or a queue
-        to its order."""
+        """Whether no order is needed: threads access their own parts, warps their own lanes, or a queue is in order."""
         if x.generic:
             return x.private and y.private and x.ref.c.party == y.ref.c.party and not y.reaches
         if x.queue is None or y.queue is None:
@@ -170,7 +169,7 @@ class AccessOrder:
 
     # -- what waits tell ----------------------------------------------------------------------------------------------
     def _landed(self, x: ClassAccess, y: ClassAccess) -> list[Row]:
-        """What waits on the barrier of a copy tell of it."""
+        """What waits on the barrier of a copy show of its completion."""
         assert x.landing is not None
         key = x.landing, x.ref.s, y.ref, _segment(y)
         found = self._acquired.get(key)
@@ -181,7 +180,7 @@ class AccessOrder:
         return found
 
     def _committed(self, x: ClassAccess, y: ClassAccess, queue: Queue, seen: Seen) -> Iterator[Row]:
-        """What waits tell of an op that a later commit (or arrival for its copies) of its threads tracks."""
+        """What waits show of an op that a later commit (or arrival for its copies) of its threads tracks."""
         for use in self.facts.bars.values():
             pieces = [p for f in use.arrivals for p in f.pieces if any(e.after is queue for e in p.ref.op.of(Signal))]
             for piece in pieces:

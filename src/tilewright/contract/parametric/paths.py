@@ -15,10 +15,10 @@ from tilewright.protocol.graph import InductionVariable
 from tilewright.protocol.product_graph import ProductGraph
 
 FAR = 1 << 20
-"""A threshold that says nothing; its negative says everything."""
+"""The threshold without information; its negative is full information."""
 
 Counted: TypeAlias = tuple[int, int]
-"""A block, and how often an induction variable has advanced on the way to it."""
+"""A block, and how often an induction variable has advanced on the path to it."""
 
 N = TypeVar("N", bound=Hashable)
 
@@ -207,7 +207,7 @@ class Paths:
         return found
 
     def separated(self, source: int, target: int, by: int) -> bool:
-        """Whether every way from ``source`` to a later ``target`` passes block ``by`` in between."""
+        """Whether every path from ``source`` to a later ``target`` passes block ``by`` in between."""
         found = self._reached_around.get((source, by))
         if found is None:
             found, pending = set[int](), [source]

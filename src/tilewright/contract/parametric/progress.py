@@ -1,4 +1,4 @@
-"""Every wait can complete: all it needs is earlier in the product, or beside it and then without a circle."""
+"""Proves that every wait completes: everything it needs is earlier in the product, or concurrent without a cycle."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from tilewright.protocol.product_graph import OutsideFragment
 from tilewright.protocol.rewrite import substituted
 
 MAX_PLACEMENTS = 8
-"""Paths tried to lay roles beside the loops that they have no part in."""
+"""Orders tried for roles relative to loops in which they take no part."""
 
 
 MAX_CASES = 4
@@ -161,7 +161,7 @@ def _understood(step: Step) -> None:
 
 
 def _outside(effect: Effect, by: By) -> str:
-    """What the event graph has no notion of in an effect; empty if it is of the fragment."""
+    """The property of an effect that the event graph does not model; empty if it models the effect."""
     match effect:
         case Access(proxy=Proxy.TENSORMAP) | Access(mode=Mode.REPLACE) | Fence(_, _, ops.Region()):
             return "descriptors"

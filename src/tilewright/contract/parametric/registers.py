@@ -12,7 +12,8 @@ from tilewright.protocol.product_graph import OutsideFragment, repeats
 
 
 def check_pool(facts: PreparedProtocol) -> None:
-    """What a block takes its roles have given up there; of the blocks with setmaxnreg every path passes one at most."""
+    """Registers that a block requests have been given up by its roles; every path passes at most one block with
+    setmaxnreg."""
     takers = [(r, pool.registers) for r, pool in facts.k.effects.of(Pool) if r.c.group.primary]
     launch = facts.protocol.registers_per_thread
     free: dict[tuple[int, int], int] = {}
@@ -31,7 +32,7 @@ def check_pool(facts: PreparedProtocol) -> None:
 
 
 def givers(facts: PreparedProtocol, ref: Ref, taken: Pool) -> list[Ref]:
-    """Who gives up registers in the block in which an op takes some."""
+    """The roles that give up registers in the block in which an op requests some."""
     launch = facts.protocol.registers_per_thread
     if taken.registers <= launch or not ref.c.group.primary:
         return []
@@ -40,7 +41,7 @@ def givers(facts: PreparedProtocol, ref: Ref, taken: Pool) -> list[Ref]:
 
 
 def check_wgmma_registers(facts: PreparedProtocol) -> None:
-    """wgmma.fence between register accesses and the wgmma that use them, on every way."""
+    """wgmma.fence is between register accesses and the wgmma that uses them, on every path."""
     for c in dict.fromkeys(r.c for r, x in facts.k.effects.of(Access) if x.queue is WGMMA):
         seen: set[tuple[int, bool]] = set()
         pending = [(s, True) for s in facts.graph.product.starts]

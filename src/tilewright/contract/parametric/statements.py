@@ -24,11 +24,11 @@ from tilewright.contract.parametric.marks import OpRun
 from tilewright.contract.parametric.paths import FAR, PathBound, Paths
 
 Row = list[int]
-"""What is known of one mark: the least threshold of each iv, then whether *whole* and *here* hold (0 yes, 1 no)."""
+"""The knowledge about one mark: the least threshold of each iv, then whether *whole* and *here* hold (0 yes, 1 no)."""
 
 
 class Question(NamedTuple):
-    """Whether a row says enough: ``row[column] <= bound``; ``plane`` is where the bit of that stands."""
+    """Whether a row suffices: ``row[column] <= bound``; ``plane`` is the position of its bit."""
 
     column: int
     bound: int
@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 
 class Levels:
-    """The thresholds that can be told apart, and the planes they have."""
+    """The distinguishable thresholds, and their planes."""
 
     def __init__(self, thresholds: Sequence[Sequence[int]]):
         self.of = [[-FAR, *sorted(t)] for t in thresholds]
@@ -94,7 +94,7 @@ class Statements:
         return ((1 << (end - begin) * self.n) - 1) << (first + begin) * self.n if end > begin else 0
 
     def level(self, iv: int, threshold: int) -> int | None:
-        """Where the plane of just this threshold begins, if there is one."""
+        """The position of the plane of exactly this threshold, if there is one."""
         levels = self.levels.of[iv]
         return (self.levels.first[iv] + levels.index(threshold)) * self.n if threshold in levels else None
 
@@ -137,7 +137,7 @@ class Statements:
         return self.closed(here | slots << self.n, s)
 
     def row(self, x: int, slot: int) -> Row:
-        """What is said of one slot."""
+        """The row of one slot."""
         n = self.n
         x >>= slot
         out: Row = []
@@ -264,7 +264,7 @@ class Passed:
         self._known: dict[int, tuple[list[int], list[int]]] = {}
 
     def before(self, s: int, i: int) -> int:
-        """What is known before op ``i`` of a block."""
+        """The knowledge before op ``i`` of a block."""
         found = self._known.get(s)
         if found is None:
             found = self._known[s] = self._in(s)

@@ -22,7 +22,7 @@ def check_tensor_memory(facts: PreparedProtocol) -> None:
 
 
 def _columns(facts: PreparedProtocol, cta: int) -> None:
-    """All allocations of a CTA may be held at once, and none asks for more columns than one before it."""
+    """All allocations of a CTA fit at once, and none requests more columns than the one before it."""
     size = {
         r: facts.protocol.buffer(life.buffer).size
         for r, life in facts.k.effects.of(TensorLife)

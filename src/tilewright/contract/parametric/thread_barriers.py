@@ -1,4 +1,4 @@
-"""Barriers of threads: which ops of which classes meet, for every trip count."""
+"""Barriers of threads: which ops of which classes match, for every trip count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ThreadBarrier:
 
     @cached_property
     def _number(self) -> dict[Ref, int]:
-        """Of each op, the number of those before it of its class in its block."""
+        """Per op, the number of earlier ops of its class in its block."""
         return {r: n for by_block in self.ops.values() for refs in by_block.values() for n, r in enumerate(refs)}
 
     @cached_property
@@ -93,7 +93,7 @@ def _stays_open(product: ProductGraph, refs: list[Ref], threads: set[int]) -> bo
 
 
 def sync_of(ref: Ref) -> Sync:
-    """What an op does on a barrier of threads."""
+    """The sync effect of an op."""
     return next(ref.op.of(Sync))
 
 
@@ -123,7 +123,7 @@ def _thread_barrier(product: ProductGraph, label: str, refs: list[Ref]) -> Threa
 
 
 def _paced(product: ProductGraph, difference: dict[int, int]) -> dict[int, int]:
-    """The sum of ``difference`` before each block, where it does not depend on the way."""
+    """The sum of ``difference`` before each block, where it is the same on every path."""
     found: dict[int, set[int]] = {s: {0} for s in product.starts}
     pending = list(product.starts)
     while pending:

@@ -1,4 +1,4 @@
-"""What a class knows of itself: program order, its proxy fences, its groups of asynchronous ops."""
+"""Each class's knowledge of itself: program order, its proxy fences, its groups of asynchronous ops."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class OwnStatements:
         return out
 
     def at(self, s: int, i: int) -> int:
-        """What is known before op ``i`` of block ``s``."""
+        """The knowledge before op ``i`` of block ``s``."""
         return self._places[s][i] if self.slots else 0
 
     @property
@@ -110,7 +110,7 @@ class OwnStatements:
         self._places = [[equations.values[v] for v in at] for at in places]
 
     def _step(self, s: int, i: int, changes: tuple[Effect, ...]) -> Move | None:
-        """What the effects of an op change, one after the other."""
+        """Applies the effects of an op in order."""
         found = [x for x in (self._change(s, i, e) for e in changes) if x is not None]
         if len(found) < 2:
             return found[0] if found else None

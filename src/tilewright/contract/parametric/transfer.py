@@ -162,7 +162,7 @@ class _TransferFunctions:
         self.equations.define(after, [before], lambda values: change(values[before]))
 
     def _hand(self, ref: Ref, memory: bool) -> _Hand:
-        """What an arrival by an op hands on; one that releases nothing the schedule alone."""
+        """What an arrival by an op publishes; a non-releasing one publishes the schedule alone."""
         return self._handed(ref, self.k.releasable if memory else self.k.schedule)
 
     def _handed(self, ref: Ref, kept: int) -> _Hand:
@@ -337,7 +337,7 @@ def _releasing(released: int, behind: Move, kept: int) -> Move:
 
 
 def _common(first: int, variables: Sequence[int]) -> Value:
-    """What some variables have in common, of ``first``."""
+    """What some variables have in common, in the segment ``first``."""
 
     def run(values: list[int]) -> int:
         out = first

@@ -17,7 +17,7 @@ def _key(x: StepExecution, region: Region) -> Stream:
 
 
 def replaced(x: StepExecution, region: Region) -> None:
-    """The descriptor was rewritten, and nobody has released it yet."""
+    """The descriptor was rewritten, and is not released yet."""
     x.st.maps[_key(x, region)] = (x.agent.index, -1)
 
 
@@ -29,7 +29,7 @@ def released(x: StepExecution, region: Region) -> None:
 
 
 def acquired(x: StepExecution) -> None:
-    """What the agent knows to be released, of any descriptor, it may use from now on."""
+    """The agent may use every descriptor whose release it knows of."""
     x.a.maps, x.a.after_map = x.a.clock, x.a.past
 
 

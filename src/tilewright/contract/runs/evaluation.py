@@ -1,4 +1,4 @@
-"""What the expressions, regions and slots of a protocol mean where a canonical run stands."""
+"""Evaluates the expressions, regions and slots of a protocol in a state of a canonical run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OutOfReach(Exception):
 
 @dataclass
 class NeedsExact(Exception):
-    """An integer depends on a trip count nobody has decided yet; the agent waits."""
+    """An integer depends on an undecided trip count; the agent waits."""
 
     key: TripKey
 
@@ -135,7 +135,7 @@ class Evaluation:
         return entry[0]
 
     def trip_key(self, name: str, agent: CompiledAgent, a: AgentState) -> TripKey:
-        """Which instance of a trip symbol the agent refers to."""
+        """The instance of a trip symbol that the agent refers to."""
         per = self.per[name]
         if per is None:
             return name, -1
@@ -144,7 +144,7 @@ class Evaluation:
         return name, a.env[per]
 
     def trip(self, st: RunState, key: TripKey) -> Trip:
-        """What is known of a trip count."""
+        """The knowledge of a trip count."""
         found = st.trips.get(key)
         if found is None:
             s = self.symbols[key[0]]

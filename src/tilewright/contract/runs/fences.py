@@ -1,4 +1,4 @@
-"""What fences do in a canonical run."""
+"""The effects of fences in a canonical run."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ BITS_OF_A_STEP = 512
 _RANK = frozenset((ops.CTA_RANK,))
 
 Transfer: TypeAlias = Callable[["StepExecution", Any], bool]
-"""What an effect does to a state; false if it blocks, then it is tried again."""
+"""The effect of an op on a state; false if it blocks, then it is retried."""
 
 
 class StepExecution(NamedTuple):
@@ -101,7 +101,7 @@ class StepExecution(NamedTuple):
         return c == self.agent.index and self.agent.group.size == 1 and segment in (S, M, A)
 
     def saw(self, segment: int, c: int, e: int) -> bool:
-        """Whether the agent knows of a completion seen by ``c`` in step ``e``: it saw it itself, or was told."""
+        """Whether the agent knows of a completion seen by ``c`` in step ``e``, directly or by synchronisation."""
         return _saw(self.agent, self.a, segment, c, e)
 
     def released(self, memory: bool = True) -> Clock:
@@ -118,7 +118,7 @@ class StepExecution(NamedTuple):
         return (s, 0, 0, 0, a.clock[T] | a.extra[T] | a.before | a.tensor, y)
 
     def acquire(self, clock: Clock) -> None:
-        """Joins what a barrier hands on into the agent's knowledge; tensor-memory knowledge waits for its fence."""
+        """Adds what a barrier publishes to the agent's knowledge; tensor-memory knowledge requires its fence."""
         (s, m, f, x, t, y), mine = clock, self.a.clock
         self.a.clock = (mine[S] | s, mine[M] | m, mine[F] | f, mine[X] | x, mine[T], mine[A] | y)
         self.a.tensor |= t
@@ -170,7 +170,7 @@ class Machine(Evaluation):
         """Steps, by CTA, whose form is right whatever the counters are."""
 
     def future_uses(self, agent: CompiledAgent, a: AgentState, key: TripKey) -> list[TripUse]:
-        """Where the agent's future depends on this instance of a trip symbol."""
+        """The future uses of this instance of a trip symbol by the agent."""
         name, context = key
         if a.done or name not in agent.uses:
             return []
@@ -243,7 +243,7 @@ class Machine(Evaluation):
                 self._stuck(st)
 
     def _rank(self, agent: CompiledAgent, a: AgentState) -> tuple[tuple[int, ...], int]:
-        """How far an agent is in the loops around its place; those behind go first."""
+        """The progress of an agent in the loops around its position; the least advanced runs first."""
         return tuple([a.env[c] for c in agent.active[a.pc]]), agent.index
 
     def _advance(self, st: RunState, agent: CompiledAgent, a: AgentState) -> None:
@@ -363,7 +363,7 @@ class Machine(Evaluation):
         )
 
     def step_at(self, agent: CompiledAgent, a: AgentState) -> Step | None:
-        """The step the agent stands at."""
+        """The step at the agent's position."""
         ins = agent.code[a.pc] if a.pc < len(agent.code) else None
         return ins.step if isinstance(ins, RunStep) else None
 
@@ -384,7 +384,7 @@ class Machine(Evaluation):
         return None
 
     def describe_wait(self, st: RunState, agent: CompiledAgent) -> str:
-        """What a blocked agent waits for."""
+        """A description of what a blocked agent waits for."""
         a = st.agents[agent.index].copy()
         step = self.step_at(agent, a)
         if step is None:

@@ -1,4 +1,4 @@
-"""What mbarriers do in a canonical run."""
+"""The effects of mbarrier ops in a canonical run."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _arrive(x: StepExecution, b: int, effect: Signal) -> None:
 
 
 def _handed_on(x: StepExecution, b: int, effect: Signal) -> Clock:
-    """What an arrival hands on to who waits; to a barrier of a peer only what its scope reaches."""
+    """What an arrival publishes to waiters; to a barrier of a peer only what its scope covers."""
     bar, owner, memory = x.st.bars[b], b // x.m.slots_per_cta, effect.release is Release.MEMORY
     remote = owner != x.agent.cta
     if remote:
@@ -179,7 +179,7 @@ def _expect(x: StepExecution, b: int, bytes: int) -> None:
 
 
 def _land(x: StepExecution, b: int, bytes: int) -> None:
-    """Bytes of a copy that the agent issued land; the canonical run lets them land at once."""
+    """The bytes of the agent's copy arrive; the canonical run completes copies at once."""
     _visible(x, b)
     bar = x.st.bars[b]
     if not bar.expects and not _knows_phase(x, b, bar.phase - 1):

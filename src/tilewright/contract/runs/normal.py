@@ -295,13 +295,13 @@ class Normal:
         )
 
     def counter(self, agent: CompiledAgent, name: str, value: int) -> int:
-        """As much of a counter's value as matters."""
+        """A counter's value, reduced to what its future uses distinguish."""
         if name in self.back.shift:
             return (value - self.back.shift[name]) % agent.usage.period.get(name, 1)
         return agent.usage.normal(name, value)
 
     def trips(self, agent: CompiledAgent, a: AgentState) -> Hashable:
-        """How the agent's counters stand to the trip counts; a count it has yet to meet counts in full."""
+        """The agent's counters relative to the trip counts; a count that it has not met is kept in full."""
         out: list[tuple[str, str, int, int, bool]] = []
         for key, trip in self.st.trips.items():
             uses = self.m.future_uses(agent, a, key)
@@ -357,7 +357,7 @@ class Normal:
         return tuple(sorted([c for c, _ in bar.done_arrivals]))
 
     def handed_on(self, b: int) -> bool:
-        """Whether someone has yet to take what the last phase of a barrier hands on."""
+        """Whether some agent has yet to acquire what the last phase of a barrier publishes."""
         last = self.st.bars[b].phase - 1
         waiters = self.m.users.waiters[b % self.m.slots_per_cta]
         return any(self.st.agents[w].waited.get(b, -1) < last for w in waiters if not self.st.agents[w].done)

@@ -1,4 +1,4 @@
-"""What barriers of threads do in a canonical run: named barriers, warp and cluster barriers."""
+"""The effects of thread barriers in a canonical run: named barriers, warp and cluster barriers."""
 
 from __future__ import annotations
 

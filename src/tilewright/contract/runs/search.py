@@ -46,7 +46,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Search:
-    """What the proof search found: ``failure``, or ``reason`` why it is open, or neither: proved."""
+    """The result of the proof search: ``failure``, or the ``reason`` why it is open, or neither: proved."""
 
     states: int
     ends: int
@@ -142,7 +142,7 @@ def _search(m: Machine, limit: int, merge: bool) -> Search:
 
 
 def _ordered(st: RunState, order: OpenOrder) -> list[RunState]:
-    """One way on for each agent that may do its strong operation first."""
+    """One branch for each agent that may execute its strong operation first."""
     out = [*(st.copy() for _ in order.agents[1:]), st]
     for s, i in zip(out, order.agents, strict=True):
         s.turn = i
@@ -151,7 +151,7 @@ def _ordered(st: RunState, order: OpenOrder) -> list[RunState]:
 
 
 def _decided(m: Machine, st: RunState, u: OpenTripCount) -> list[RunState]:
-    """The two ways on: the count ends at its low bound, or is larger."""
+    """The two branches: the count equals its lower bound, or is larger."""
     symbol = m.symbols[u.key[0]]
     low = m.trip(st, u.key).low
     here, more = st.copy(), st

@@ -20,14 +20,14 @@ from tilewright.protocol.recover import phase_use, slot_use, stage_use
 
 @dataclass(frozen=True)
 class StageSymmetry:
-    """Which counter indexes which barrier arrays, and which buffers (with their stage size)."""
+    """The counter that indexes each barrier array and each buffer (with its stage size)."""
 
     arrays: dict[str, str]
     buffers: dict[str, tuple[str, int]]
 
 
 def stage_symmetry(protocol: Protocol) -> StageSymmetry:
-    """The arrays and buffers whose counters are used in no other way."""
+    """The arrays and buffers whose counters have no other uses."""
     arrays: dict[str, set[str]] = {}
     buffers: dict[str, set[tuple[str, int]]] = {}
     slots = {b.name: b.slots for b in protocol.barriers}

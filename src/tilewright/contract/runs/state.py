@@ -51,7 +51,7 @@ def stream_of(queue: Queue, agent: CompiledAgent, stage: Stage | None = None) ->
 
 
 def join(a: Clock, b: Clock) -> Clock:
-    """What either knows."""
+    """The union of both."""
     return (a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3], a[4] | b[4], a[5] | b[5])
 
 
@@ -99,7 +99,7 @@ class Peek(NamedTuple):
     k: int
     acquire: bool
     wide: bool
-    """Of more than the CTA's scope."""
+    """Of a scope wider than the CTA."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Rendezvous:
     done_clock: Clock | None = None
     done_arrivals: tuple[tuple[int, int], ...] = ()
     passed: tuple[tuple[int, int], ...] = ()
-    """Who returned from the last complete use."""
+    """The agents that returned from the last complete use."""
 
     def copy(self) -> Rendezvous:
         """A shell around the same values."""
@@ -193,7 +193,7 @@ class WordState(NamedTuple):
 
 @dataclass
 class AgentState:
-    """Where an agent is and what it knows."""
+    """An agent's position and knowledge."""
 
     pc: int
     env: dict[str, int]
@@ -281,7 +281,7 @@ class TripDecision(NamedTuple):
 
 
 def begun(rank: int) -> int:
-    """The number of the step by which a CTA begins: known to each of its threads, and to whoever hears of one."""
+    """The number of the step by which a CTA begins, known to each of its threads."""
     return 1 + rank
 
 

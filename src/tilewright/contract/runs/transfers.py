@@ -1,4 +1,4 @@
-"""What each kind of effect does in a canonical run, and what must be over at the end."""
+"""The effect of each kind of effect in a canonical run, and the conditions at the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRANSFERS: Mapping[type[object], Transfer] = {
     e.Pool: pool,
     e.Count: count,
 }
-"""One function for each kind of effect."""
+"""The transfer function of each kind of effect."""
 
 
 def check_end(m: Machine, st: RunState) -> None:

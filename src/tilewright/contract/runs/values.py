@@ -71,7 +71,7 @@ class Usage:
     related: frozenset[tuple[str, str]]
 
     def normal(self, name: str, value: int) -> int:
-        """The representative of ``value``: equal for values that no use of ``name`` tells apart."""
+        """The representative of ``value``: equal for values that no use of ``name`` distinguishes."""
         if name in self.raw:
             return value
         if name not in self.period and name not in self.cutoff:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Code:
-    """One diagnosable condition. ``id`` is a prefix of capitals and three digits, never reused."""
+    """One diagnostic code. ``id`` is a prefix of capitals and three digits, never reused."""
 
     id: str
     title: str
@@ -16,7 +16,7 @@ class Code:
     good: str = ""
     source: str = "Tilewright language rules"
     help: str = ""
-    """What helps in every case; a diagnostic may know better."""
+    """Help that applies to every case; a diagnostic may replace it."""
 
     @property
     def advice(self) -> str:

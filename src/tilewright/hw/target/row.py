@@ -63,5 +63,5 @@ class Target:
         return self.name
 
     def shared_bytes_of(self, ctas: int) -> int:
-        """What each of ``ctas`` CTAs that share an SM may have."""
+        """The shared memory available to each of ``ctas`` CTAs that share an SM."""
         return (self.shared_per_cta_bytes + _SYSTEM_SHARED_BYTES) // ctas - _SYSTEM_SHARED_BYTES

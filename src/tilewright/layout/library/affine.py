@@ -224,7 +224,7 @@ class AffineLayout:
         return tuple(number(x if m is None else x % m) for x, m in zip(column, self.moduli, strict=True))
 
     def flip(self, name: str) -> AffineLayout:
-        """The same elements with axis ``name`` counted from its other end."""
+        """The same elements with axis ``name`` reversed."""
         columns, base = list(self.columns), list(self.base)
         for i in self.axis(name):
             last, column = self.digits[i] - 1, columns[i]

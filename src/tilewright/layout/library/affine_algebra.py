@@ -1,4 +1,4 @@
-"""Composition and inverses of affine layouts: exact, or refused with what stands in the way."""
+"""Composition and inverses of affine layouts: exact, or refused with the reason."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ def _indexed(layout: AffineLayout, moduli: tuple[int | None, ...]) -> AffineLayo
 
 
 def _equal_affine(a: AffineLayout, b: AffineLayout) -> Equal | Counterexample | None:
-    """By canonical forms; None when two moduli wrap and differ, where those are no common type."""
+    """Equality by canonical forms; None if moduli wrap and differ, where there is no common canonical form."""
     if a.size != b.size or len(a.outs) != len(b.outs):
         return Counterexample(-1, (a.size, len(a.outs)), (b.size, len(b.outs)))
     one, two = lift(a), lift(b)

@@ -113,7 +113,7 @@ class Domain:
         return self.set.is_subset(self._aligned(other))
 
     def equal(self, other: Domain) -> bool:
-        """The same coordinates, for all parameters."""
+        """True if both have the same coordinates for all parameters."""
         return self.set.is_equal(self._aligned(other))
 
     def disjoint(self, other: Domain) -> bool:

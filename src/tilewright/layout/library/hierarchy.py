@@ -35,7 +35,7 @@ _INSIDE: tuple[tuple[ThreadGroup, Space, int], ...] = (
     (ThreadGroup.CLUSTER, Space.DISTRIBUTED_SHARED, 5),
     (ThreadGroup.GRID, Space.GLOBAL, 6),
 )
-"""Who must act together, through which space, when data crosses the first so many levels."""
+"""The threads that must cooperate, and through which memory, when data crosses that many levels of the hierarchy."""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class PiecewiseLayout:
 
     # -- algebra --------------------------------------------------------------------------------------------------
     def restrict(self, domain: Domain) -> PiecewiseLayout:
-        """The same values on fewer coordinates (LAY021 if none are left)."""
+        """The same map on a subset of its coordinates (LAY021 if none are left)."""
         kept = tuple(Piece(p.domain.intersect(domain), p.values) for p in self.pieces)
         return PiecewiseLayout(self.dims, self.outs, tuple(p for p in kept if not p.domain.is_empty))
 

@@ -1,4 +1,4 @@
-"""What all operators do with their arguments: autocast as PyTorch does it, rows of tensors of any rank, ``out=``."""
+"""Common handling of operators' arguments: autocast as in PyTorch, rows of tensors of any rank, ``out=``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ONE_TILE = 16384
 
 
 def is_autocast(device: str) -> bool:
-    """Autocast is at work on devices of this type; PyTorch refuses to tell of ``meta``."""
+    """Whether autocast is enabled for devices of this type; PyTorch does not support the query for ``meta``."""
     return device != "meta" and torch.is_autocast_enabled(device)
 
 
@@ -53,7 +53,7 @@ def to_low_precision(*tensors: Tensor | None) -> tuple[Any, ...]:
 
 
 def rows(x: Tensor) -> Tensor:
-    """All axes but the last as one. A copy only where the strides leave no other way."""
+    """All axes but the last flattened to one. Copies only where the strides require it."""
     if x.dim() == 2:
         return x
     return x.flatten(0, -2) if x.dim() > 2 else x[None]  # not reshape(-1, 0), which no size fits
@@ -65,7 +65,7 @@ def like(y: Tensor, x: Tensor) -> Tensor:
 
 
 def stored(result: Tensor, out: Tensor | None) -> Tensor:
-    """The result, or ``out`` with it inside; of another shape, or where a gradient is asked for, JIT010 or JIT011."""
+    """The result, or ``out`` filled with it; JIT010 for another shape, JIT011 where a gradient is required."""
     if out is None:
         return result
     require_alike(out, result)

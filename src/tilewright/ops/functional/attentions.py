@@ -225,7 +225,8 @@ class _Scored:
         self._operators: dict[tuple[int, bool], TorchOp] = {}
 
     def operator(self, width: int, *, gradient: bool) -> TorchOp:
-        """For heads of ``width``; with the logarithms of sums and a backward for a ``gradient``."""
+        """The operator for heads of ``width``; with ``gradient`` it also returns logarithms of sums and has a
+        backward."""
         found = self._operators.get((width, gradient))
         if found is None:
             kernel = kernels.scored_attention(width, self.mod.score, self.mod.axes)

@@ -121,7 +121,7 @@ class AttentionPair:
         define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", write, nothing)
 
     def compute(self, *given: Any) -> tuple[Any, Any]:
-        """Both results, past the dispatcher."""
+        """Both results, bypassing the dispatcher."""
         results = self._empty(*given)
         self._write(*given, *results)
         return results
@@ -137,4 +137,4 @@ def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def nothing(*_: Any) -> None:
-    """What an operator that only writes makes of fake tensors."""
+    """The fake implementation of an operator that only writes."""

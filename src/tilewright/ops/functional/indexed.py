@@ -108,7 +108,7 @@ def _without_gradient_of(weight: Tensor, row: int) -> Tensor:
 MANY_SUMS = 1 << 23
 """Elements of f32 from which on sums in the order of their rows are done before reductions in memory are."""
 MOST_COUNTS, MOST_ROWS = 1 << 22, 8192
-"""Of what the kernels for these count: in all, and for a block of entries, whose counters lie in shared memory."""
+"""Limits of these kernels' counters: in all, and per block of entries, whose counters lie in shared memory."""
 
 
 def _counts(x: Any, source: Any) -> int:

@@ -193,7 +193,7 @@ def _parts(q: Any, v: Any, steps: int, window: int | None, split: int | None) ->
 
 
 SEQUENCES = (64, 128)
-"""How many sequences kernels list the parts of."""
+"""The number of sequences for which kernels list parts."""
 _PARTS_A_PROCESSOR = 8
 """How many parts of a list are there for each SM, besides one for each sequence."""
 _WORTH_A_LIST = 4096
@@ -570,7 +570,7 @@ def in_layout(operator: str, layout: str, k: Tensor, v: Tensor) -> tuple[Tensor,
 def head_scales(
     operator: str, scales: tuple[Scale | None, Scale | None], k: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """One factor of each head of the cache, in float32; JIT010 for scales that ``operator`` does not take."""
+    """One factor per head of the cache, in float32; JIT010 for scales that ``operator`` does not support."""
     groups = k.shape[2]
     found: list[Tensor | None] = []
     for name, scale in zip(("k_scale", "v_scale"), scales, strict=True):

@@ -57,7 +57,7 @@ class Captures:
         self.key: Hashable | None = told if self._is_told else None
 
     def place(self, tensor: Any) -> int | None:
-        """Which of ``tensors`` this is."""
+        """The number of a tensor among ``tensors``."""
         return next((i for i, t in enumerate(self.tensors) if t is tensor), None)
 
     def _told(self, value: Any) -> Hashable:
@@ -235,7 +235,8 @@ class ScoreMod:
 
     @property
     def key(self) -> Hashable:
-        """What it computes: the ops of its graph with their numbers, and the axes of the tensors that it reads."""
+        """Identifies the computation: the ops of its graph with their constants, and the axes of the tensors that it
+        reads."""
         places = {node: f"%{i}" for i, node in enumerate(self._nodes)}
 
         def step(node: Any) -> Hashable:
@@ -261,7 +262,7 @@ class ScoreMod:
         return self._evaluated(tw, read, given, slopes={self._nodes[0]: 1.0})
 
     def by_pytorch(self, tensors: tuple[Any, ...], *given: Any) -> tuple[Any, Any]:
-        """The same of PyTorch's tensors."""
+        """The same computed by PyTorch."""
         read = tuple(lambda *index, t=t: t[index] for t in tensors)
         return self._evaluated(torch, read, given, slopes={self._nodes[0]: 1.0})
 

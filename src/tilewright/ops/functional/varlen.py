@@ -28,7 +28,7 @@ from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 WIDTHS = (64, 128, 256)
 """Widths of a head that kernels are made for; others go to PyTorch."""
 GRADIENT_WIDTHS = (64, 128)
-"""Those that the kernels of gradients are made for: both accumulators of keys fill the registers."""
+"""Head widths for which gradient kernels exist: both accumulators of keys fill the registers."""
 
 
 _SHORT = 96

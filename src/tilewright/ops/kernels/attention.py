@@ -22,8 +22,8 @@ _NOTHING = -1000.0
 
 
 Scored = Callable[..., tuple[Any, Any]]
-"""What changes a score: (readers of tensors by index, scaled score, batch, head, query, key) to the new score and its
-derivative by the old one, None for 1, on tiles of scores and of positions."""
+"""A score modification: maps (readers of tensors by index, scaled score, batch, head, query, key) to the new score and
+its derivative by the old one, None for 1, on tiles of scores and of positions."""
 
 
 def _read(axes: Sequence[int]) -> list[Any]:

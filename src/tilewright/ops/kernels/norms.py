@@ -245,7 +245,7 @@ def norm_weight_backward(
     br=tw.auto,
     bn=tw.auto,
 ):
-    """Of each of P groups of R rows: dw = sum(dy * (x - mean) * rstd), and db = sum(dy)."""
+    """For each of P groups of R rows: dw = sum(dy * (x - mean) * rstd), and db = sum(dy)."""
     p, n = tw.grid(dw, (None, bn))
     weight = tw.zeros(n, tw.f32)
     bias = tw.zeros(n, tw.f32)

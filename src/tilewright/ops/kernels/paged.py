@@ -17,7 +17,7 @@ from functools import cache
 import tilewright as tw
 
 STEP = 64
-"""Keys of one step, unless a launch says otherwise (``bk``)."""
+"""Keys per step, unless a launch sets ``bk``."""
 ROWS = 64
 """Rows of one program: query heads that share a head of keys, times tokens (``br``)."""
 _LEAST = -1e30
@@ -277,7 +277,7 @@ def decode_parts(sequences: int) -> tw.Kernel:
 
 @cache
 def merge_parts(width: int) -> tw.Kernel:
-    """What ``merge_states`` gives, for each sequence of the parts that ``decode_parts`` lists."""
+    """``merge_states`` for each sequence of the parts that ``decode_parts`` lists."""
 
     @tw.kernel
     def merge_parts(

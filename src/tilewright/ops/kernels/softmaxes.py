@@ -9,7 +9,7 @@ import tilewright as tw
 
 
 def finite(top):
-    """What is subtracted from elements of which ``top`` is the greatest: 0 where there are none but -inf."""
+    """The number to subtract from elements whose maximum is ``top``: 0 where all are -inf."""
     return tw.where(top == -tw.inf, 0.0, top)
 
 

@@ -42,7 +42,7 @@ def _with_sink(sink, best, total, acc):
 
 
 def used(offsets, lengths, b, at_end):
-    """Of sequence ``b`` the first row and the one behind the last, where ``lengths`` of its rows are used, or all."""
+    """The used rows of sequence ``b``: the first, and the one after the last; all rows without ``lengths``."""
     first, last = offsets[b], offsets[b + 1]
     if lengths is None:
         return first, last
@@ -53,7 +53,7 @@ def used(offsets, lengths, b, at_end):
 
 
 def within(s, first, last):
-    """Which rows of an axis are used."""
+    """A bool per row of an axis: whether it is used."""
     return (s.index >= first) & (s.index < last)
 
 
@@ -140,8 +140,8 @@ def sequence_places(
     *,
     bt=128,
 ):
-    """How many rows of its sequence lie before each row and behind it, itself counted in both; of rows in none nothing
-    is written."""
+    """The number of rows of its sequence up to each row, and from it on, both including the row itself. Rows of no
+    sequence are not written."""
     b = tw.grid(offsets.shape[0] - 1)
     for t in tw.stream(before.shape[0], bt, start=offsets[b], until=offsets[b + 1]):
         before[t] = t.index - offsets[b] + 1

@@ -26,8 +26,8 @@ def count_buckets(
     be: int = 128,
     block: int = BLOCK,
 ):
-    """How many of each block's pairs chose each bucket; ids that are no bucket count nowhere. And -1 for all packed
-    rows, which the blocks share."""
+    """How many of each block's pairs chose each bucket; invalid ids are not counted. Also writes -1 for all packed
+    rows, shared between the blocks."""
     b = tw.grid(counts.shape[0], None)
     for e in tw.stream(counts.shape[1], be):
         found = tw.zeros((e,), tw.i32)
@@ -50,7 +50,7 @@ def lay_out_buckets(
     align: int = 1,
     most: int = 128,
 ):
-    """One program: what earlier blocks counted, how many pairs each bucket keeps, and where its rows begin."""
+    """In one program: the counts of earlier blocks, the pairs kept by each bucket, and the begin of its rows."""
     tw.grid(1, None)
     e = tw.axis(counts.shape[1], upto=most)
     seen = tw.zeros((e,), tw.i64)
@@ -130,7 +130,7 @@ def spread_rows(
 
 @tw.kernel
 def fill_padding(rows: tw.Tensor["Q", "R"], y: tw.Tensor["Q", "R", "D"], *, part: int, bd: int = 2048):
-    """0 in the rows of each part of a block that have no token; those that have one stand before them."""
+    """Writes 0 to the rows without a token, which follow those with one in each part of a block."""
     q, d = tw.grid((y.shape[0], y.shape[2]), (None, bd))
     held = tw.where(rows[q, tw.axis(part)] >= 0, 1.0, 0.0).sum(0)  # exact: they are few
     for r in tw.stream(y.shape[1], None, start=held.to(tw.i32)):
@@ -173,8 +173,8 @@ def unpack_gradient(
     bp: int = 2,
     bd: int = 1024,
 ):
-    """Of what ``unpack_rows`` adds with weights: the gradient of each packed row, and of the weight of its pair, in
-    f32. Rows without a pair have 0."""
+    """The gradient of ``unpack_rows`` with weights: of each packed row, and of its pair's weight, in f32. Rows without
+    a pair have 0."""
     p = tw.grid(y.shape[0], bp)
     own, weight, total = rows[p], weights[pairs[p]].fill(0).to(tw.f32), tw.zeros((p,), tw.f32)
     for d in tw.stream(y.shape[1], bd):

@@ -21,8 +21,8 @@ MAX_ROWS = 2**31 - 2**21
 
 @dataclass(frozen=True, eq=False)
 class PackPlan:
-    """Where T tokens of k choices each go, as integers of 32 bits. Equal ids keep the order of their pairs, so that
-    the plan is a function of the ids alone; no packed row has two pairs. P is ``blocks * policy.align``."""
+    """The destinations of T tokens with k choices each, as 32-bit integers. Equal ids keep the order of their pairs, so
+    that the plan is a function of the ids alone; no packed row has two pairs. P is ``blocks * policy.align``."""
 
     policy: PackPolicy
     slots: Any
@@ -48,7 +48,7 @@ class PackPlan:
 
     @property
     def choices(self) -> int:
-        """How many buckets a token chooses."""
+        """Buckets per token."""
         return int(self.slots.shape[1])
 
     @property
@@ -118,7 +118,7 @@ def plan_by_kernels(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
 
 
 def plan_on_host(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
-    """The same plan of ids in the host's memory, by NumPy."""
+    """The same plan for ids in host memory, computed by NumPy."""
     from tilewright.ops.packing import host  # noqa: PLC0415 - NumPy loads with it
 
     plan = _allocated(indices, buckets, policy)

@@ -1,4 +1,4 @@
-"""How rows are shared out to buckets."""
+"""How rows are distributed over buckets."""
 
 from __future__ import annotations
 

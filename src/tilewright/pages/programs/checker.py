@@ -31,7 +31,7 @@ from tilewright.pages.programs.ops import (
 from tilewright.pages.programs.transfer import PageViolation, apply, leak
 
 STATES = 512
-"""Of one point of a program; more are not decided."""
+"""The most states at one point of a program; programs with more are undecided."""
 
 _MOST_STEPS = 12
 _EMPTY = RequestSlots()
@@ -239,7 +239,7 @@ class _Checker:
                 yield self._counted(_with_others(end, heap, dict(zip(origins, end.others, strict=True)), record), new)
 
     def _order(self, record: RequestSlots) -> str:
-        """What records are sorted by, so that paths are the same in every run."""
+        """The sort key of records, so that every run visits paths in the same order."""
         if record not in self.texts:
             self.texts[record] = repr(record)
         return self.texts[record]

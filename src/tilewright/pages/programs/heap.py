@@ -41,7 +41,7 @@ class _Hashed:
 
 @dataclass(frozen=True)
 class Held(_Hashed):
-    """What a handle holds. ``cow``: it copies on write."""
+    """The storage that a handle owns. ``cow``: copy on write."""
 
     storage: StorageId
     cow: bool = False
@@ -139,7 +139,7 @@ class Heap:
         yield from self.places.values()
 
     def surely_shared(self, of: Held) -> bool:
-        """Whether somebody else holds its storage in every execution that gets here."""
+        """True if the storage has another owner in every execution that gets here."""
         if sum(h.storage == of.storage for h in self.holders()) > 1:
             return True
         pending = self.records - self.done
@@ -154,7 +154,7 @@ class Heap:
         return any(_reaches(r, of.storage) for r in (*self.after, *self.records))
 
     def forget(self, storage: StorageId) -> None:
-        """Drop a storage that nobody can hold any more."""
+        """Drop a storage that nothing can reach any more."""
         if any(h.storage == storage for h in self.holders()):
             return
         if any(_reaches(r, storage) for r in (*self.after, *self.records)):

@@ -11,7 +11,7 @@ from types import CodeType
 
 
 def jump_out_of_with(code: CodeType) -> tuple[str, int] | None:
-    """What leaves a ``with``, and its line."""
+    """A statement that jumps out of a ``with``, and its line."""
     first = code.co_firstlineno
     try:
         tree = _parsed(code)

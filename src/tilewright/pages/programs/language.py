@@ -65,7 +65,8 @@ class _Scope:
 
 
 class _Trace:
-    """What one run of the function records; ``tables`` names the places known to hold tables from a run before."""
+    """The ops that one run of the function records; ``tables`` names the places known from an earlier run to hold
+    tables."""
 
     def __init__(self, tables: frozenset[str] = frozenset()) -> None:
         self.tables = tables
@@ -165,7 +166,7 @@ def _fail(
 
 
 class _Named:
-    """What the program names: it may be used while the body in which it was made is open."""
+    """A value of the program; it may be used while the body that defined it is open."""
 
     def __init__(self, trace: _Trace) -> None:
         self._trace = trace
@@ -321,7 +322,7 @@ class TracedRequest(_Named):
 
 
 class PageCell:
-    """A place for one handle, beside Python's names: what is put in one branch may be taken in another."""
+    """A mutable variable for one handle: a handle put in one branch may be taken in another."""
 
     def __init__(self, trace: _Trace, place: Place) -> None:
         self._trace = trace
@@ -431,7 +432,7 @@ def _loop(trace: _Trace, name: str, each: bool, where: Location) -> Iterator[Any
 
 
 def flag(name: str) -> PageCondition:
-    """A condition that the running program decides, anew each time that this line runs."""
+    """A condition decided at run time, anew each time this line runs."""
     made = PageCondition(_trace(), name)
     _trace().add(ChooseFlag(made.where, made.number, name))
     return made
@@ -595,7 +596,7 @@ def _in_with(frame: FrameType | None) -> Iterator[CodeType]:
 
 # -- programs ---------------------------------------------------------------------------------------------------------
 class PageProgram:
-    """A checked cache program: its ops, the checker's answer, and what its lifetimes say of the pool."""
+    """A checked cache program: its ops, the checker's result, and its lifetime analysis."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function

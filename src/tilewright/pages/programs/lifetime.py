@@ -1,4 +1,4 @@
-"""What a program's lifetimes say of the pool: its peak, when pages are taken again; which page size fits lengths."""
+"""Lifetime analysis of a cache program: the pool's peak, reuse of pages, and the page size that fits given lengths."""
 
 from __future__ import annotations
 

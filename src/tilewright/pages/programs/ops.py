@@ -111,7 +111,7 @@ class StreamWait(PageOp):
 
 @dataclass(frozen=True)
 class HostFence(PageOp):
-    """The program goes on when ``event`` has passed; without one, when all work has ended."""
+    """The host waits until ``event`` has completed; without one, until all work has."""
 
     event: int | None
 
@@ -177,7 +177,7 @@ class RepeatLoop(PageOp):
 
 @dataclass(frozen=True)
 class NamedPhase(PageOp):
-    """Ops whose peak is told apart."""
+    """Ops whose peak is reported separately."""
 
     name: str
     body: Body

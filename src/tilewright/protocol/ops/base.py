@@ -1,4 +1,4 @@
-"""What all ops have: effects, and a few facts that no effect states."""
+"""The base of all ops: effects, and a few facts that no effect states."""
 
 from __future__ import annotations
 

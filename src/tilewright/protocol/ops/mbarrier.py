@@ -138,7 +138,7 @@ class Wait(Op):
 
 @dataclass(frozen=True)
 class TestWait(Op):
-    """One test_wait or try_wait, whatever it returns; a later ``Wait`` that is ``peeked`` looks at the answer."""
+    """One test_wait or try_wait, whatever it returns; a later ``Wait`` with ``peeked`` uses the result."""
 
     __test__ = False  # not a test, for pytest
 

@@ -149,7 +149,7 @@ class Batch(Effects):
             self.report.steps += 1
 
     def _look_again(self) -> None:
-        """Recompute which lanes may run, by the segment before which they stand."""
+        """Recompute which lanes may run, from the segment at which each of them waits."""
         ready = (self.lanes.state == RUNNING) & ~self.blocked & ~self.waiting & ~self.held
         self.key = np.where(ready, self.at, np.int32(_NEVER))
 
@@ -259,7 +259,7 @@ class Batch(Effects):
         self.let_go.clear()
 
     def _hold(self, x: Bits) -> None:
-        """In schedules but the first, delay warps that synchronised for a random time."""
+        """In all schedules but the first, delay warps that synchronised for a random time."""
         warps = distinct(x // 32)
         warps = warps[self.lanes.world[warps * 32] > 0]
         chosen = warps[self.random.random(len(warps)) < _HELD]

@@ -33,7 +33,7 @@ from tilewright.ptx.syntax import CallArguments, Identifier, Immediate, Instruct
 Handler = Callable[..., list[Bits] | None]
 
 _COUNTED_OPERANDS = 3
-"""Of a barrier of all threads that counts them: what it gives, its number, the predicate."""
+"""The operands of a barrier with reduction over all threads: destination, barrier number, predicate."""
 
 
 class Effects(State):

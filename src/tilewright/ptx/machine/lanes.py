@@ -94,7 +94,7 @@ def distinct(ordered: Bits) -> Bits:
 
 
 def grouped(values: Bits) -> list[tuple[int, Bits]]:
-    """The different values of an array, ascending, with where each one stands."""
+    """The distinct values of an array, ascending, with the positions of each."""
     if (values[1:] == values[:-1]).all():
         return [(int(values[0]), np.arange(len(values)))] if len(values) else []
     order = np.argsort(values, kind="stable")

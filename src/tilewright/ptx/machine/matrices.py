@@ -151,8 +151,8 @@ def operand_at(bits: int, rows: int, columns: int, size: int, mn_major: bool, gr
 
 @cache
 def accumulator(n: int) -> tuple[Bits, Bits]:
-    """Of a wgmma accumulator of 64 rows and n columns: where each element [thread, element] stands among the elements
-    of the matrix, and the reverse."""
+    """For a wgmma accumulator of 64 rows and n columns: the matrix element that each [thread, register] holds, and the
+    inverse."""
     thread = np.arange(128)
     warp, lane = thread // 32, thread % 32
     places: list[Bits] = []

@@ -60,7 +60,8 @@ class MbarrierTable:
         return phase
 
     def complete(self, key: Key, count: int) -> None:
-        """Count transaction bytes of a completed copy; its writes are published to whoever waits."""
+        """Count the transaction bytes of a completed copy; its writes become visible to threads that wait on the
+        phase."""
         m = self.objects[key]
         m.bytes -= count
         m.into[m.column] = self.clocks.now

@@ -219,7 +219,7 @@ class Compiler:
     # -- operands
 
     def _value(self, operand: Operand, type: str) -> str:
-        """A Python expression for an operand that is read as ``type`` ("" where the machine looks at it itself)."""
+        """The Python expression of an operand read as ``type`` ("" if the machine reads the operand itself)."""
         match operand:
             case Register(name):
                 return self._cut(self._read(name), self.types[name], type)

@@ -135,7 +135,7 @@ class Spaces:
         return found
 
     def store(self, space: str, lanes: Bits, address: Bits, values: list[Bits], size: int) -> None:
-        """The same, written."""
+        """Store the same."""
         address = np.broadcast_to(np.asarray(address).astype(np.uint64), lanes.shape)
         if not space:
             self._generic_store(lanes, address, values, size)

@@ -21,7 +21,7 @@ from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.syntax import Instruction
 
 WINDOW_OFFSET = np.uint64((1 << RANK_SHIFT) - 1)
-"""The bits of a shared address that say where in its CTA's window it lies."""
+"""The bits of a shared address that are the offset in its CTA's window."""
 
 
 class State:
@@ -48,7 +48,7 @@ class State:
         self.arrived: dict[tuple[int, int], list[Bits]] = {}
         self.wanted: dict[tuple[int, int], int] = {}
         self.reached: dict[tuple[int, int], Instruction] = {}
-        """What threads wait at."""
+        """The barriers at which threads wait."""
         self.cluster_arrived: dict[int, list[Bits]] = {}
         self.let_go: list[Bits] = []
         self.said: set[tuple[str, int]] = set()
@@ -85,5 +85,5 @@ def wide(value: Any) -> Bits:
 
 
 def window_address(address: Any) -> Bits:
-    """A shared address, generic ones brought back into the window."""
+    """A shared address; generic addresses are converted to the shared window."""
     return wide(address) & np.uint64(0xFFFFFFFF)

@@ -37,7 +37,7 @@ class DecodedTensorMap:
 
     @property
     def box_counts(self) -> tuple[int, ...]:
-        """Elements that a box brings along each dimension, with the traversal strides."""
+        """The number of elements of a box in each dimension, with traversal strides."""
         steps = self.element_strides or (1,) * len(self.box)
         return tuple(-(-b // s) for b, s in zip(self.box, steps, strict=True))
 
@@ -73,7 +73,7 @@ def _placed(box_bytes: int, element_bytes: int, swizzle: int, base: int) -> Bits
 
 
 def swizzled(offset: Bits, span: int) -> Bits:
-    """16-byte chunks exclusive-ored with the row of 128 bytes that they stand in (PTX ISA 9.1, 5.5.7)."""
+    """16-byte chunks xored with the index of the 128-byte row that holds them (PTX ISA 9.1, 5.5.7)."""
     if span == 0:
         return offset
     mask = {32: 1, 64: 3, 128: 7}[span]

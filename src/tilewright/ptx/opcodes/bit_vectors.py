@@ -101,7 +101,7 @@ def shift_left(a: Bits, amount: Bits) -> Bits:
 
 
 def shift_right(a: Bits, amount: Bits, type: str) -> Bits:
-    """The same to the right; s types shift their sign in."""
+    """The same to the right; signed types shift in the sign bit."""
     bits = width(type)
     small = np.minimum(amount, bits - 1)
     if is_signed(type):

@@ -173,7 +173,7 @@ def _pair(mode: str, relu: str, satfinite: str, to: str, of: str) -> Function:
 
 
 def _pack(_pack: str, _sat: str, to: str, of: str, rest: str) -> Function:
-    """``cvt.pack.sat``: two s32 clamped and packed, below what the third operand brings."""
+    """``cvt.pack.sat``: two s32 clamped and packed below the low bits of the third operand."""
     low, high = _range(to)
     bits = width(to)
 

@@ -30,10 +30,10 @@ them where more than one register is written."""
 
 
 class OpcodeKind(Enum):
-    """What an instruction does besides writing registers."""
+    """The side effects of an instruction."""
 
     PURE = "pure"
-    """Nothing: the written registers are a function of those read."""
+    """None: the results are a function of the registers read."""
     SPECIAL = "special"
     """Reads a special register or the address of a variable."""
     CONTROL = "control"
@@ -62,10 +62,8 @@ class OpcodeKind(Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """One row. ``build`` gets what each slot took ("" where nothing) and returns the function of a pure row.
-
-    ``bound`` states how far an approximate instruction may be from the function that stands for it here.
-    """
+    """One row. ``build`` receives what each slot matched ("" for nothing) and returns the function of a pure row.
+    ``bound`` states how far the result of an approximate instruction may be from that function."""
 
     pattern: str
     roles: str
@@ -84,7 +82,7 @@ class Row:
         return tuple((tuple(s.rstrip("?").split("/")), s.endswith("?")) for s in self.pattern.split()[1:])
 
     def match(self, modifiers: tuple[str, ...]) -> tuple[str, ...] | None:
-        """What each slot takes; None where the modifiers are not of this row."""
+        """What each slot matches; None if the modifiers do not belong to this row."""
         found, at = list[str](), 0
         for alternatives, optional in self.slots:
             if alternatives == ("**",):
@@ -114,7 +112,7 @@ class Form:
 
     @property
     def kind(self) -> OpcodeKind:
-        """What it does besides writing registers."""
+        """The side effects."""
         return self.row.kind
 
     @property
@@ -139,7 +137,7 @@ class Form:
 
     @cached_property
     def function(self) -> Function | None:
-        """What it computes; None where that is more than a function of registers."""
+        """The function that computes the results; None if the instruction has side effects."""
         return None if self.row.build is None else self.row.build(*self.chosen)
 
 

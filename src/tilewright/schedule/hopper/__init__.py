@@ -1,1 +1,2 @@
-"""Schedules for kernels with matrix products: warp roles, pipelines of tensor copies, wgmma (sm_90a); mma elsewhere."""
+"""Schedules for kernels with matrix products: warp specialisation, TMA pipelines and wgmma on sm_90a; mma.sync
+elsewhere."""

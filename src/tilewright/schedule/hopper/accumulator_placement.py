@@ -1,4 +1,5 @@
-"""Placement around accumulators: axes of products get wgmma's digits, others are dealt as in plain schedules."""
+"""Distributions of kernels with accumulators: axes of products follow wgmma's fragments, others are distributed as in
+plain schedules."""
 
 from __future__ import annotations
 
@@ -32,13 +33,13 @@ from tilewright.tile.queries import coords_of, moved
 from tilewright.transport import dialect as t
 
 MAX_REGISTERS = {1: 224, 2: 224, 3: 144, 4: 96}
-"""Words of values that live side by side in one thread, by the number of consumer warpgroups; the rest of what a thread
-has is for addresses."""
+"""32-bit words of simultaneously live values per thread, by the number of consumer warpgroups; the remaining registers
+are for addresses."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Why a schedule can't place the kernel."""
+    """Why a schedule does not apply to the kernel."""
 
     reason: str
 
@@ -112,8 +113,8 @@ def _narrow_beside_products(
     fixed: Mapping[ClassId, Digits],
     threads: int,
 ) -> None:
-    """Narrows the vectors of axes beside one of a product's. Such an axis gets threads along which that one repeats:
-    all that it can use, for what one thread loads of it the others need not hold."""
+    """Narrows the vectors of axes that occur together with an axis of a product. Such an axis gets the threads over
+    which the product's axis is replicated: otherwise these would load the same elements."""
     for c in free:
         beside = {bit for s in together if c in s for other in s & fixed.keys() for bit in fixed[other].thread_bits}
         if beside and c in vectors:
@@ -122,10 +123,10 @@ def _narrow_beside_products(
 
 
 def _as_accumulator(home: Distribution, axes: tuple[ClassId | None, ...], warpgroups: int) -> bool:
-    """Whether a result lies as wgmma leaves it: the bases are those of the hardware's table, and further columns,
-    blocks of rows and warpgroups begin where their instructions' registers and threads do.
+    """Whether a result is distributed as wgmma's accumulator: the bases are those of the hardware's table, and further
+    columns, row blocks and warpgroups begin where their instructions' registers and threads do.
 
-    Nothing that is proved of the lowered text would show another order of rows or columns.
+    The proofs of the lowered kernel would not show a permutation of rows or columns.
     """
     m, n = axes
     assert m is not None
@@ -143,7 +144,7 @@ def _as_accumulator(home: Distribution, axes: tuple[ClassId | None, ...], warpgr
 
 
 def paddings(dots: Sequence[DotPlan]) -> list[tuple[SSAValue, int, int]]:
-    """Axes of staged values that must be covered up to whole instructions: value, axis, extent."""
+    """Axes of staged values that must be padded to whole instructions: value, axis, extent."""
     found: list[tuple[SSAValue, int, int]] = []
     for plan in dots:
         for operand in (plan.a, plan.b):
@@ -161,7 +162,7 @@ def _fixed(
     sizes: Mapping[ClassId, int],
     warpgroups: int,
 ) -> dict[ClassId, Digits] | Refused:
-    """Digits of all axes that products impose, and shares of their sums over programs."""
+    """Digits of all axes of products, and of shares of their sums over programs."""
     rows: set[ClassId] = set()
     columns: set[ClassId] = set()
     for plan in dots:
@@ -193,7 +194,7 @@ def _fixed(
 def _reduces_across_warps(
     kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], digits: Mapping[ClassId, Digits]
 ) -> bool:
-    """A reduction or a scan along an axis that is spread over warps."""
+    """Whether a reduction, scan or sort runs along an axis that is distributed over warps."""
     inside = (op for op in kernel.walk() if isinstance(op, tile.Reduce | tile.Scan | tile.Sort))
     reduced = (axes_of[op.operands[0]][op.axis.data] for op in inside)
     lane_bits = LANES.bit_length() - 1
@@ -225,12 +226,12 @@ def _contiguous(
 
 
 def value_registers(value: SSAValue, placement: Placement) -> int:
-    """Registers of a thread that a tile or fragment takes."""
+    """32-bit registers per thread of a tile or fragment."""
     assert isinstance(value.type, tile.TileType | tile.FragmentType)
     return -(-placement.home.registers(placement.axes_of[value]) * value.type.element.bits // 32)
 
 
 def fragment_registers(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement) -> int:
-    """Registers of a thread taken by all fragments and by the largest product that is no fragment's own."""
+    """Registers per thread of all fragments and of the largest product that is not accumulated in place."""
     held = sum(value_registers(op.results[0], placement) for op in kernel.walk() if isinstance(op, tile.FragmentInit))
     return held + max((value_registers(p.dot.result, placement) for p in dots if p.write is None), default=0)

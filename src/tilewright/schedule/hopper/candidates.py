@@ -1,4 +1,4 @@
-"""The schedules tried for a kernel with matrix products, best first, and what each becomes."""
+"""The candidate schedules of a kernel with matrix products, best first, and their lowering."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tilewright.schedule.hopper.accumulator_placement import (
     fragment_registers,
     place_from_products,
 )
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import epilogue_bytes
@@ -51,64 +52,18 @@ from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import WARPGROUP_THREADS
 
 STAGES = 5
-"""Stages of a pipeline of large tiles: more have bought nothing on H200, they are some 3 microseconds of copies."""
+"""Stages of a pipeline of large tiles, which hold some 3 microseconds of copies; more have gained nothing on H200."""
 IN_FLIGHT_BYTES = 160 * 1024
-"""What pipelines of small tiles keep in flight (64 x 4096 x 4096: 12 stages of 12 KB 0.99 of cuBLAS, 5 stages 0.69)."""
+"""Bytes that pipelines of small tiles keep in flight (64 x 4096 x 4096: 12 stages of 12 KB 0.99 of cuBLAS, 5 stages
+0.69)."""
 PROGRAMS_AHEAD = 2
-"""Stages of tiles that a program loads once, where streams end at loaded bounds and may be short, and of those of
-software-pipelined streams: the next program's are on their way while one ends, and those of its streams behind them
+"""Stages of tiles that are loaded once per program, where streams end at loaded bounds and may be short, and of those
+of software-pipelined streams: the next program's tiles are copied while one ends, before those of its streams
 (attention of 512 keys, H200: 202.6 to 191.2 us for heads of 64, 137.6 to 132.2 for heads of 128)."""
 ENOUGH_STAGES = 4
-"""Stages of streams beyond which those of the next program's tiles are worth more."""
+"""Stages of streams beyond which stages of the next program's tiles gain more."""
 MOST_CTAS = 4
-"""CTAs of a cluster: with 8 neither the event graph nor canonical runs settle a matmul within minutes."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to schedule.
-
-    ``warpgroups`` consumer warpgroups share a tile; ``ping_pong`` such sets alternate over the CTA's tiles. ``copies``
-    allows tensor copies, ``matrix_stores`` stores through shared memory, ``ordinary`` multiplies without wgmma.
-    ``cluster`` counts CTAs along the grid's last two axes.
-    """
-
-    warpgroups: int
-    ping_pong: int = 1
-    copies: bool = True
-    matrix_stores: bool = True
-    ordinary: bool = False
-    stages: int | None = None
-    pipelined: bool = False
-    """Refused where no stream has a pipeline: somebody asked for its stages."""
-    cluster: tuple[int, int] = (1, 1)
-    resident: int = 1
-    """CTAs that share an SM: one multiplies while another converts its tiles or waits for them."""
-    software_pipelined: bool = False
-    whole_stores: bool = False
-    """Only for extents whose 16-bit stores tensor copies can do: half the code, and half the proof."""
-    whole_steps: bool = False
-    """Only for extents with which steps of software-pipelined streams lie inside of their domain: the first ones, or
-    all where indices are compared."""
-    few_lengths: bool = False
-    """Only for launches whose programs have few lengths: a row of them after the other."""
-    one_row: bool = False
-    """Only for launches of one row of tiles: what varies along the others is read once, and L2 evicts it first."""
-    one_wave: bool = False
-    """Only for launches whose programs all run at one time: L2 evicts first what they read."""
-
-    def __str__(self) -> str:
-        how = "tensor copies in pipelines where legal" if self.copies else "tiles staged by the threads themselves"
-        if self.ordinary:
-            how = "products without wgmma"
-        out = "stored by tensor copies where legal" if self.matrix_stores else "stored from registers"
-        clusters = "" if self.cluster == (1, 1) else f", clusters of {self.cluster[0]} x {self.cluster[1]} CTAs"
-        turns = "" if self.ping_pong == 1 else f"ping-pong of {self.ping_pong} x "
-        clusters += ", software-pipelined streams" if self.software_pipelined else ""
-        clusters += ", whole steps" if self.whole_steps else ""
-        clusters += ", programs of few lengths" if self.few_lengths else ""
-        clusters += f", {self.resident} CTAs an SM" if self.resident > 1 else ""
-        return f"{turns}{self.warpgroups} consumer warpgroups, {how}, {out}{clusters}"
+"""CTAs of a cluster at most: the protocol of a matmul in a cluster of 8 is not proved within minutes."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +74,7 @@ class Scheduled:
     placement: Placement
     notes: tuple[str, ...]
     guards: tuple[Expr, ...] = ()
-    """Predicates over sizes that the tensor maps need at launch."""
+    """Predicates over sizes that the tensor maps require at launch."""
 
 
 CANDIDATES = (
@@ -145,10 +100,10 @@ Attempt: TypeAlias = tuple[tile.Kernel, Mapping[str, int], Candidate]
 
 
 def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
-    """What is tried for a kernel, best first.
+    """The candidates for a kernel, best first.
 
-    Three and four warpgroups for tiles of their rows alone, or where pinned: of three, two would multiply a quarter for
-    nothing, and no other tile of theirs was faster than the best of two by more than the spread (H200,
+    Three and four warpgroups are for tiles of their number of rows, or where pinned: of three, two would waste a
+    quarter of the work, and no other tile with them was faster than the best of two by more than the spread (H200,
     benchmarks/results/schedules.json).
     """
     rows = {tile.tile_type(op.result).shape[0] for op in kernel.walk() if isinstance(op, tile.Dot)}
@@ -161,21 +116,21 @@ def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
 
 
 def has_dependent_products(kernel: tile.Kernel) -> bool:
-    """Each step's products wait for one another and end where what is loaded says, as in decode: one warpgroup leaves
-    tensor cores and memory idle in between."""
+    """Whether the products of a step depend on one another in a stream with a loaded bound, as in decode: one warpgroup
+    leaves tensor cores and memory idle in between."""
     streams = [op for op in kernel.walk() if isinstance(op, tile.Stream) and LoadedBounds(kernel).binds]
     inner = [[op for op in stream.walk() if isinstance(op, tile.Dot)] for stream in streams]
     return any(not isinstance(source_of(dot.a)[0].owner, tile.Load | tile.Gather) for dots in inner for dot in dots[1:])
 
 
 def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
-    """The candidate with a person's pins in place; None if it is another one than he asked for."""
+    """The candidate with the user's pins applied; None if the pins exclude it."""
     if pins.consumers is not None and candidate.warpgroups * candidate.ping_pong != pins.consumers:
         return None
     if pins.mode is not None and (candidate.ping_pong > 1) != (pins.mode is RoleMode.PINGPONG):
         return None
     cluster = pins.cluster or candidate.cluster
-    return replace(candidate, stages=pins.stages, pipelined=pins.stages is not None, cluster=cluster)
+    return replace(candidate, stages=pins.stages, cluster=cluster)
 
 
 def attempts(
@@ -185,8 +140,8 @@ def attempts(
     pins: Schedule,
     first: Sequence[Candidate],
 ) -> Iterator[Attempt]:
-    """What is tried for the extents of a variant: ``first`` with the first of them, then extents by extents, for each
-    the candidates in order."""
+    """The candidates for a variant: ``first`` with its first extents, then extents by extents all candidates in
+    order."""
     has_wgmma = InstructionSet.WGMMA in target.instructions
     for candidate in first if has_wgmma else ():
         if (kept := pinned(candidate, pins)) is not None:
@@ -211,7 +166,7 @@ def _small_first(
 
 
 def unknown_pins(pins: Schedule) -> str:
-    """Pins that no schedule here can keep."""
+    """The pins that no schedule of this folder supports, as text."""
     found = [
         f"{name}={value}"
         for name, value in (
@@ -230,7 +185,7 @@ def unknown_pins(pins: Schedule) -> str:
 def schedule(
     kernel: tile.Kernel, facts: CallFacts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
 ) -> Scheduled | Refused:
-    """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
+    """Lowers the kernel with one candidate, with as many stages as shared memory holds; or why it does not apply."""
     if not (candidate.ordinary or InstructionSet.WGMMA in target.instructions):
         return Refused(f"{target} has no wgmma")
     kernel, classes = classified(kernel)
@@ -261,7 +216,7 @@ def placed(
     candidate: Candidate,
     assumptions: tuple[Expr, ...],
 ) -> Placement | Refused:
-    """Where the kernel's values lie, if the warpgroups have rows and registers for them."""
+    """The placement of the kernel's values, if the warpgroups have rows and registers for them."""
     blocks = {-(-p.shape[0] // ROWS) for p in dots}
     if min(blocks) < candidate.warpgroups:
         return Refused(f"no rows for {candidate.warpgroups} warpgroups")
@@ -314,20 +269,13 @@ def configured(
     if candidate.software_pipelined and not pipelined_streams:
         return Refused("no stream with two products of copied tiles of which the last can wait a step")
     return ScheduleConfiguration(
+        candidate,
         dots,
-        (),
-        candidate.warpgroups,
-        candidate.ping_pong,
-        cluster,
+        cluster=cluster,
         stores=shared_memory_epilogues(kernel, facts, placement, candidate.warpgroups)
         if candidate.matrix_stores
         else {},
-        whole_stores=candidate.whole_stores,
         software_pipelines=pipelined_streams,
-        whole_steps=candidate.whole_steps,
-        few_lengths=candidate.few_lengths,
-        one_row=candidate.one_row,
-        one_wave=candidate.one_wave,
         ordered=ordered_streams(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
         in_flight=streams_in_flight(
             kernel, dots, placement, MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong], pipelined_streams
@@ -342,13 +290,13 @@ def deepest(
     candidate: Candidate,
     configuration: ScheduleConfiguration,
 ) -> Scheduled | Refused:
-    """The kernel lowered with the most stages, or those pinned, that fit into shared memory."""
+    """Lowers the kernel with the most stages, or those pinned, that fit into shared memory."""
     limit = placement.target.shared_bytes_of(candidate.resident)
     single = tuple(
         replace(r, vectors=vectors_of(r, kernel, facts, placement, configuration)) for r in group(configuration.dots, 1)
     )
     streamed = [r for r in single if r.in_stream]
-    if candidate.pipelined and not streamed:
+    if candidate.stages is not None and not streamed:
         return Refused(f"no pipeline to have {candidate.stages} stages")
     adds_up = bool(program_sums(kernel))
     shares = {} if configuration.cluster is None else shared_tiles(configuration.cluster, single, adds_up=adds_up)
@@ -397,10 +345,14 @@ def vectors_of(
     placement: Placement,
     configuration: ScheduleConfiguration,
 ) -> tuple[StageVector, ...]:
-    """What is brought to a pipeline's stages beside its tiles, where warpgroups take turns or a step has several
-    products: of a stream's pipelines to the one that is awaited first."""
+    """The vectors that are copied to a pipeline's stages beside its tiles, where warpgroups are ordered or a step has
+    several products. Of the pipelines of a stream the one that is awaited first has them."""
     stream = pipeline.block.parent_op()
-    if configuration.cluster is not None or configuration.ping_pong > 1 or not isinstance(stream, tile.Stream):
+    if (
+        configuration.cluster is not None
+        or configuration.candidate.ping_pong > 1
+        or not isinstance(stream, tile.Stream)
+    ):
         return ()
     own = [r for r in group(configuration.dots, 1) if r.block is pipeline.block]
     if pipeline.name != min(own, key=lambda r: r.block.get_operation_index(r.first)).name:
@@ -408,21 +360,21 @@ def vectors_of(
     several = len([p for p in configuration.dots if stream.is_ancestor(p.dot)]) > 1
     if len(own) > 1 if stream in configuration.ordered else not several or stream in configuration.software_pipelines:
         return ()
-    vectors = stage_vectors(stream, kernel, facts, placement, configuration.warpgroups * WARPGROUP_THREADS)
+    vectors = stage_vectors(stream, kernel, facts, placement, configuration.candidate.warpgroups * WARPGROUP_THREADS)
     if stream in configuration.ordered:
         return tuple(vectors)
-    known = Analysis(kernel, facts, configuration.warpgroups).known
+    known = Analysis(kernel, facts, configuration.candidate.warpgroups).known
     return tuple(through_map(vector, known) for vector in vectors)
 
 
 def ping_pong_fits(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> bool:
-    """Warpgroups can alternate over the kernel's programs: all share one pipeline of copies and nothing else."""
+    """Whether warpgroups can alternate over programs: all products read one pipeline of copies, and registers."""
     brought = all(isinstance(p.a, AsyncOperand | RegisterOperand) and isinstance(p.b, AsyncOperand) for p in dots)
     return bool(dots) and brought and equal_uses(kernel, group(dots, 1))
 
 
 def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, int]) -> Cluster | Refused:
-    """The cluster of a kernel whose CTAs all go the same way; or why there is none."""
+    """The cluster of a kernel whose CTAs all execute the same steps; or why there is none."""
     if len(kernel.grid) < 2:
         return Refused("clusters lie along the last two axes of the grid")
     if prod(shape) > MOST_CTAS:
@@ -439,7 +391,7 @@ def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, in
 def shared_tiles(
     cluster: Cluster, pipelines: Sequence[TilePipeline], *, adds_up: bool
 ) -> dict[tile.Load | tile.Gather, Share] | Refused:
-    """Each CTA's share of every copied tile. A cluster that ``adds_up`` parts need share none."""
+    """Each CTA's share of every copied tile. A cluster that ``adds_up`` split-K parts need not share any."""
     found: dict[tile.Load | tile.Gather, Share] = {}
     for slot in (slot for pipeline in pipelines for slot in pipeline.slots):
         copied, load = slot.copied, slot.copied.load

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.expr import Const, Expr, Sym, all_of
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfiguration
+from tilewright.schedule.lower import Lowering
 from tilewright.schedule.map_builder import Buffered, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
@@ -21,24 +21,24 @@ CHUNK_REGISTERS = 32
 """Registers of a large value that are computed and stored at a time."""
 
 
-class ChunkedStores(RoleContext):
-    """Lowers stores chunk by chunk; loads that one store alone needs are issued with its chunks."""
+class ChunkedStores(Lowering):
+    """Lowers stores chunk by chunk; loads that one store alone needs, and that are not ``copied`` by a pipeline, are
+    issued with its chunks."""
 
-    def __init__(
-        self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
-    ):
-        super().__init__(kernel, placement, facts, configuration)
-        self.copied = {s.copied.load: (pipeline, s) for pipeline in configuration.pipelines for s in pipeline.slots}
-        self.postponed = self.late_loads()
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, copied: Collection[Operation] = ()):
+        super().__init__(kernel, placement, facts)
+        self.postponed = self.late_loads(copied)
         self.fetched: dict[tuple[tile.Load, int], Buffered] = {}
         """Parts of late loads that are on their way, by the first register of the chunk that they are for."""
 
     def chunked(self, op: tile.Store | tile.AtomicReduce) -> bool:
-        """The value has so many registers that it is better computed and stored part by part, or late loads feed it."""
+        """Whether the value has so many registers that it is computed and stored in chunks, or late loads contribute to
+        it."""
         return op in self.postponed or self.placement.home.registers(self.axes_of[op.value]) > CHUNK_REGISTERS
 
     def prepare(self, op: tile.Store | tile.AtomicReduce) -> None:
-        """Computes what has fewer axes than the stored value once, before its parts; not what late loads feed."""
+        """Computes operands with fewer axes than the stored value once, before its chunks; not those that late loads
+        contribute to."""
         wanted = {c for c in self.axes_of[op.value] if c is not None}
         late: set[SSAValue] = {load.results[0] for load in self.postponed.get(op, ())}
         pending = [op.value]
@@ -54,7 +54,7 @@ class ChunkedStores(RoleContext):
                 pending += source.operands
 
     def store_chunks(self, op: tile.Store | tile.AtomicReduce) -> None:
-        """Stores from registers, in parts."""
+        """Stores a value from registers, in chunks."""
         value = op.value
         coords, guard, width, axis = self.access(op, value, self.placement.home)
         guard = all_of([self.placement.home.layout(self.axes_of[value]).owner_predicate(Sym(t.THREAD)), guard])
@@ -146,15 +146,11 @@ class ChunkedStores(RoleContext):
             emit()
         self.emit(t.If(all_of(s.origin + s.size <= s.stop for s in edges), Region(whole), Region(cut)), load)
 
-    def late_loads_of(self, op: tile.Store) -> Sequence[tile.Load]:
-        """Loads that only this store needs."""
-        return self.postponed.get(op, ())
-
-    def late_loads(self) -> dict[Operation, list[tile.Load]]:
+    def late_loads(self, copied: Collection[Operation]) -> dict[Operation, list[tile.Load]]:
         """Loads that one store alone needs, elementwise and in its own axes, with nothing written in between."""
         found: dict[Operation, list[tile.Load]] = {}
         for op in self.kernel.walk():
-            if not isinstance(op, tile.Load) or op in self.copied:
+            if not isinstance(op, tile.Load) or op in copied:
                 continue
             store = sole_store(op)
             if store is None or not set(self.axes_of[op.results[0]]) <= set(self.axes_of[store.value]):
@@ -172,7 +168,7 @@ class ChunkedStores(RoleContext):
 
 
 def feeds(sources: set[SSAValue], value: SSAValue) -> bool:
-    """``value`` is computed from one of ``sources`` through element-wise ops."""
+    """Whether ``value`` is computed from one of ``sources`` by element-wise ops."""
     op = owner(value)
     if value in sources:
         return True
@@ -180,7 +176,7 @@ def feeds(sources: set[SSAValue], value: SSAValue) -> bool:
 
 
 def sole_store(load: tile.Load) -> tile.Store | tile.AtomicReduce | None:
-    """The one store that a loaded tile goes to, through element-wise ops only."""
+    """The only store that a loaded tile reaches, through element-wise ops."""
     stores: set[tile.Store | tile.AtomicReduce] = set()
     pending = [load.results[0]]
     while pending:

@@ -58,7 +58,7 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """CTAs of a cluster."""
+        """The number of CTAs."""
         return self.rows * self.columns
 
     @property
@@ -72,7 +72,7 @@ class Cluster:
         return program_index(self.axes - 2), program_index(self.axes - 1)
 
     def varies(self, symbols: Iterable[str]) -> bool:
-        """What depends on ``symbols`` differs between the CTAs of a cluster."""
+        """Whether an expression of ``symbols`` differs between the CTAs of a cluster."""
         return any(n > 1 and name in symbols for name, n in zip(self.names, self.shape, strict=True))
 
     def extents(self, grid: Sequence[Expr]) -> list[Expr]:
@@ -117,7 +117,7 @@ class Cluster:
 
 
 def origins(load: tile.Load) -> set[str]:
-    """What the place of a loaded tile depends on."""
+    """The symbols that a loaded tile's coordinates depend on."""
     found: set[str] = set()
     for coord in coords_of(load):
         found |= coord.origin.symbols if isinstance(coord, Span) else coord.symbols

@@ -67,6 +67,6 @@ def convert_tile(lowering: RoleContext, operand: ConvertedOperand, dot: tile.Dot
 
 def _shares(lowering: RoleContext, operand: ConvertedOperand) -> _Shares:
     width, rows = operand.plan.shared.extents
-    threads = a.WARPGROUP_THREADS * lowering.configuration.warpgroups
+    threads = a.WARPGROUP_THREADS * lowering.configuration.candidate.warpgroups
     vector = MAX_VECTOR_BYTES // operand.plan.shared.element_bytes
     return _Shares(threads, width, vector, width * rows // threads)

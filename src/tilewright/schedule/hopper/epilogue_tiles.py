@@ -102,7 +102,7 @@ class AccumulatorTile:
     def ahead(self, lowering: RoleContext, panels: Sequence[EpilogueTile]) -> Iterator[tuple[int, EpilogueTile]]:
         """The panels, numbered; what only the store needs of memory is loaded one panel ahead of its use. Not where
         warpgroups take turns: the products of the other hide the wait, and registers hold a whole tile already."""
-        early = lowering.configuration.ping_pong == 1
+        early = lowering.configuration.candidate.ping_pong == 1
         for panel in panels[:1] if early else ():
             lowering.fetch_late(self.op, *self.registers(panel))
         for number, panel in enumerate(panels):

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
-from tilewright.base.dtypes import DType
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, minimum, negate
 from tilewright.hw.target import InstructionSet, Target
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.mask_free_steps import leading_steps, whole_first_step, whole_steps
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation
@@ -157,9 +156,9 @@ PIPELINED_COLUMNS = 256
 
 AWAITED = 128
 AWAITED_PRICE = 141
-"""Columns of a tile whose products are awaited step by step, and the time of 192 rows of it in percent of that of 128:
-a warpgroup's sums and product leave registers for no more, and ping-pong is of three as of two (e4m3 with scales of
-blocks, 8192^3, H200: 1253 TFLOP/s against 1175)."""
+"""Columns of a tile whose products are waited for in each step, and the time of 192 rows of it in percent of that of
+128: a warpgroup's sums and product leave registers for no more, and ping-pong works with three warpgroups as with two
+(e4m3 with scales of blocks, 8192^3, H200: 1253 TFLOP/s against 1175)."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +201,8 @@ def product_variants(
 def other_widths(
     autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target, facts: CallFacts
 ) -> list[ProductVariant]:
-    """Tiles of the widths between those that every family has, with prices between theirs: to be timed for a shape
-    whose last wave of tiles they fill."""
+    """Tiles of widths between those of the families, with interpolated prices: for tuning, where they fill the last
+    wave."""
     choices, sized = product_extents(autos, trace)
     if not (InstructionSet.WGMMA in target.instructions and sized.rows and sized.columns):
         return []
@@ -265,7 +264,7 @@ def _by_width(
     target: Target,
     facts: CallFacts,
 ) -> list[ProductVariant]:
-    """Products of free columns, and mostly of free rows."""
+    """The variants of products with free columns, and mostly free rows."""
     wide = choices[0]
     skinny = {**wide, **dict.fromkeys(sized.rows, SKINNY_ROWS)}
     kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
@@ -366,10 +365,10 @@ def _swapped(
 def _flat(
     choices: Sequence[dict[str, int]], trace: Callable[[Mapping[str, int]], tile.Kernel]
 ) -> Iterator[ProductVariant]:
-    """Swapped operands, where tiles have fewer rows than an instruction and columns enough."""
+    """The variant with swapped operands, where tiles have fewer rows than an instruction and enough columns."""
     kernel = trace(choices[0])
     shapes = [tile.tile_type(dot.result).shape for dot in _dots(kernel)]
-    narrow = all(_bits(element(dot.a)) <= 16 for dot in _dots(kernel))
+    narrow = all(element(dot.a).bits <= 16 for dot in _dots(kernel))
     flat = all(rows < ROWS and columns % ROWS == 0 for rows, columns in shapes)
     if narrow and flat and swapped(kernel) is not None:
         yield ProductVariant(TRUE, tuple(choices), swapped=True)
@@ -398,7 +397,7 @@ def _swapped_groups(
 def _chained(
     choices: Sequence[dict[str, int]], sized: Sized, trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target
 ) -> Iterator[ProductVariant]:
-    """Taller tiles of narrow chained products than others have, where they need less time."""
+    """Taller tiles for narrow chained products, where they need less time."""
     kernel = trace(choices[0])
     dots = _dots(kernel)
     narrow = len(dots) == 2 and tile.tile_type(dots[-1].result).shape[1] <= CHAINED_COLUMNS
@@ -423,7 +422,8 @@ def _chained(
 
 
 def _steps(kernel: tile.Kernel, longer: str | None, columns: int) -> Expr | None:
-    """Twice the steps of a program, on average; None where streams get longer with it by what is loaded."""
+    """Twice the average number of steps of a program; None where it depends on loaded integers and grows with the
+    program."""
     trip = sum((op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)), Const(0))
     loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
     if not loaded.isdisjoint(trip.symbols):
@@ -435,7 +435,7 @@ def _steps(kernel: tile.Kernel, longer: str | None, columns: int) -> Expr | None
 
 
 def _known_steps(kernel: tile.Kernel) -> Expr:
-    """Steps of a tile; some number where they depend on the program, or on what is loaded."""
+    """The steps of a tile; ``SOME_STEPS`` where they depend on the program or on loaded integers."""
     streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
     trip = sum((op.trip.expr for op in streams), Const(0))
     inside = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
@@ -446,7 +446,7 @@ def _known_steps(kernel: tile.Kernel) -> Expr:
 def _awaited(
     choices: list[dict[str, int]], sized: Sized, trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target
 ) -> Iterator[ProductVariant]:
-    """Tall tiles of one product that is awaited in each step, where their whole waves of CTAs need less time."""
+    """Tall tiles of one product that is waited for in each step, where their waves need less time."""
     kernel = trace(choices[0])
     dots = _dots(kernel)
     if len(dots) != 1 or accumulation(dots[0]) is not None or tile.tile_type(dots[0].result).shape != (128, AWAITED):
@@ -471,7 +471,7 @@ class _CandidateTile:
 
 
 def _share(width: int, beside: int) -> int:
-    """Columns of each of several products side by side, which share those of a tile."""
+    """The columns of each of several products of a step, which share those of a tile."""
     return width // beside // COLUMNS * COLUMNS
 
 
@@ -490,7 +490,7 @@ def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
 
 
 def _not_slower(one: _CandidateTile, other: _CandidateTile) -> Expr:
-    """One candidate takes at most the time of another, where that is offered."""
+    """The condition under which ``one`` takes at most the time of ``other``, or ``other`` does not apply."""
     quicker = one.time <= other.time
     if other.family.few_waves:
         return any_of([quicker, other.waves > FEW_WAVES])
@@ -502,7 +502,7 @@ def _clusters(rows: int, shape: tuple[int, int]) -> tuple[Candidate, ...]:
 
 
 def _waves(kernel: tile.Kernel, cluster: tuple[int, int], target: Target) -> Expr:
-    """How often all CTAs take a tile."""
+    """The number of waves of CTAs."""
     return ceildiv(_tiles(kernel, cluster), CLUSTERED_CTAS.get(prod(cluster), target.sm_count))
 
 
@@ -515,7 +515,7 @@ def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
 
 @dataclass(frozen=True)
 class Sized:
-    """Autos that size rows alone and columns alone of products, and columns that the next product contracts."""
+    """Autos that size only rows or only columns of products, and columns that the next product contracts."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -536,7 +536,7 @@ def product_extents(
     narrow = 16
     widest = max((tile.tile_type(dot.result).shape[1] for dot in _dots(small)), default=0)
     for dot, base in zip(_dots(large), _dots(small), strict=True):
-        narrow = min(narrow, _bits(element(dot.a)))
+        narrow = min(narrow, element(dot.a).bits)
         for value, axis, found in ((dot.result, 0, rows), (dot.result, 1, columns), (dot.a, 1, depth)):
             twin = {dot.result: base.result, dot.a: base.a}[value]
             span, unit = spans_of(value)[axis], spans_of(twin)[axis]
@@ -566,9 +566,5 @@ def _dots(kernel: tile.Kernel) -> list[tile.Dot]:
 
 
 def _shape(kernel: tile.Kernel) -> tuple[int, ...]:
-    """Of its first product's result."""
+    """The shape of the first product's result."""
     return tile.tile_type(_dots(kernel)[0].result).shape
-
-
-def _bits(dtype: DType) -> int:
-    return dtype.bits

@@ -26,7 +26,7 @@ from tilewright.transport import dialect as t
 
 
 class Gate:
-    """The gate of a tile kernel; none opens nothing and bars nothing."""
+    """The gate of a tile kernel; without flags or offsets it does nothing."""
 
     def __init__(self, kernel: tile.Kernel):
         named = dict(zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True))
@@ -35,11 +35,12 @@ class Gate:
         self.judged = list(zip((named[n.data] for n in kernel.judged or ()), limits, strict=True))
         self.slot = t.Shared("gate", i32, 1)
         self.handed = any(isinstance(op, tile.Stream) and chained(op) for op in kernel.walk())
-        """Threads have the gate from shared memory, not from what they counted: ptxas sees through that, and spills
-        where one product multiplies what another gives (packed attention, heads of 128: 168 bytes instead of 56)."""
+        """Whether threads read the gate from shared memory instead of using their counts: ptxas sees through those, and
+        spills where one product multiplies the result of another (packed attention, heads of 128: 168 bytes instead of
+        56)."""
 
     def open(self, lowering: RoleContext, threads: int, barrier: list[Operation]) -> list[Operation]:
-        """What all threads do before the roles part, the ``barrier`` of its end within it."""
+        """The ops of all threads before the roles split, which contain the final ``barrier``."""
         if self.flags is None:
             return barrier
         if self.judged and self.handed:
@@ -49,7 +50,8 @@ class Gate:
         return [*self._publish(lowering, self.flags), *barrier, *self._read()]
 
     def _judge(self, lowering: RoleContext, counts: SSAValue, threads: int) -> Iterator[Operation]:
-        """Every promise judged by all threads, behind whose last barrier the gate is named, or handed on."""
+        """Checks every promise in all threads; the gate is bound after the last barrier, or passed through shared
+        memory."""
         found: list[SSAValue] = []
         for number, (offsets, limit) in enumerate(self.judged):
             broken = t.Registers("broken", i32, 1)
@@ -86,7 +88,7 @@ class Gate:
         return [self.slot, loaded, load, open_, all_zero, self._write(open_.buffer)]
 
     def _write(self, open_: SSAValue) -> Operation:
-        """What one thread hands on to all."""
+        """Stores the gate to shared memory, by one thread."""
         return t.SharedWrite(self.slot.buffer, open_, Const(0), Sym(t.THREAD).eq(0))
 
     def _read(self) -> list[Operation]:
@@ -96,18 +98,18 @@ class Gate:
         return [given, read, t.Bind(GATE, given.buffer)]
 
     def around(self, walk: t.Programs) -> Operation:
-        """A role's walk over programs, behind the gate."""
+        """The program loop of a role, inside the gate."""
         if self.flags is None:
             return walk
         return t.For(OPEN_COUNTER, Const(0), OPEN_TRIP, expr(1), t.block([walk]))
 
 
 _AT_ONCE = 1024
-"""Offsets that the threads of a CTA look at in one step, about."""
+"""Offsets, approximately, that the threads of a CTA check per step."""
 
 
 def _looks_at(offsets: SSAValue, broken: SSAValue, threads: int, number: int, limit: Expr) -> t.For:
-    """Counts in ``broken`` the offsets that are above the next, and the first if it is not 0."""
+    """A loop that counts in ``broken`` the offsets that exceed the next one, and the first if it is not 0."""
     kind = tile.tensor_type(offsets)
     (extent,) = (d.expr for d in kind.dims)
     each, counter = -(-_AT_ONCE // threads), f"{OPEN_COUNTER}{number}"
@@ -155,7 +157,7 @@ def _numbers(number: int) -> Region:
 
 
 def _place(number: int) -> Region:
-    """The place of a promise where some thread found it broken, else none."""
+    """The index of a promise where some thread found it broken, else -1."""
     body = Block(arg_types=[tile.TileType.of(i32, ())])
     zero, own, none = (tile.Constant(k, i32) for k in (0, number, -1))
     broken = tile.Compare(CompareFn.NE, body.args[0], zero.result)

@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from tilewright.base.expr import Sym
 from tilewright.lang.axes import Coord, Span, axis_symbol
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of, element, spans_of
+from tilewright.tile.queries import coords_of, integers_of, spans_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class GatheredRows:
 
     @property
     def moves(self) -> bool:
-        """The integers are others in each step."""
+        """Whether the integers change with each step."""
         return not _steady(self.load)
 
 
@@ -55,8 +55,8 @@ def _span(gather: tile.Gather, axis: int) -> Span:
 
 
 def gathered_rows(gather: tile.Gather) -> GatheredRows | None:
-    """How the rows of a gather are named; None where it is another, or what names them differs from step to step of a
-    stream that the gather is not in itself."""
+    """How the rows of a gather are addressed; None for other gathers, or where the integers change with the steps of a
+    stream that the gather is not directly in."""
     axes, coords = tile.tile_type(gather.result).axes_tuple, [c.expr for c in gather.coords]
     if len(gather.indices) != 1 or len(axes) != 2:
         return None
@@ -81,17 +81,10 @@ def gathered_rows(gather: tile.Gather) -> GatheredRows | None:
 
 
 def _loaded(value: SSAValue) -> tile.Load | None:
-    """The load along one axis that an index is, if nobody writes its tensor."""
-    op = value.owner
-    match op:
-        case tile.Expand() | tile.Broadcast():
-            return _loaded(op.x)
-        case tile.Cast() if element(op.x).is_int and op.dtype.is_int and op.dtype.holds(element(op.x)):
-            return _loaded(op.x)
-        case tile.Load() if tile.tile_type(op.result).rank == 1 and _read_only(op):
-            return op
-        case _:
-            return None
+    """The load along one axis of an index, if its tensor is not written."""
+    op = integers_of(value)
+    rows = isinstance(op, tile.Load) and tile.tile_type(op.result).rank == 1 and _read_only(op)
+    return op if isinstance(op, tile.Load) and rows else None
 
 
 def _steady(load: tile.Load) -> bool:

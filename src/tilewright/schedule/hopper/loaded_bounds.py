@@ -46,7 +46,7 @@ class LoadedBounds:
         return ""
 
     def only_for_bounds(self, op: Operation) -> bool:
-        """Nothing but bounds is computed from what an op gives, or does: consumers need not do it."""
+        """Whether an op contributes to bounds alone, so that consumers need not execute it."""
         if isinstance(op, tile.Stream):
             return op in self.sources and all(
                 inner in self.sources or is_elementwise(inner) or isinstance(inner, tile.Yield)
@@ -63,7 +63,7 @@ class LoadedBounds:
         )
 
     def declare(self, lowering: RoleContext) -> None:
-        """The slot and its barriers."""
+        """Declares the shared slot and its barriers."""
         if not self.binds:
             return
         kind, threads = element(self.binds[0].value), a.WARPGROUP_THREADS * lowering.configuration.consumers
@@ -74,16 +74,16 @@ class LoadedBounds:
 
     @property
     def bars(self) -> tuple[SSAValue, ...]:
-        """The barriers to be initialised."""
+        """The barriers to initialise."""
         return (self.full, self.empty) if self.binds else ()
 
     @property
     def counters(self) -> list[a.Counter]:
-        """What every role counts."""
+        """The counters of every role."""
         return [a.Counter(COUNTER)] if self.binds else []
 
     def lower(self, lowering: RoleContext, op: tile.Bind) -> None:
-        """One bound, in the producer or in a role of consumers."""
+        """Lowers one bound, in the producer or in a consumer role."""
         number, use = self.binds.index(op), Sym(COUNTER)
         first, last = number == 0, number == len(self.binds) - 1
         if first:
@@ -103,7 +103,7 @@ class LoadedBounds:
             lowering.emit(a.Advance(COUNTER))
 
     def _publish(self, lowering: RoleContext, op: tile.Bind, number: int) -> None:
-        """One thread writes the bound: the elected one, or the first of those that copy."""
+        """Stores the bound to shared memory: by the elected thread, or the first of those that copy."""
         held = lowering.materialise(op.value, op).buffer
         guard = Sym(t.THREAD).eq(0) if lowering.thread_copied else TRUE
         lowering.emit(t.SharedWrite(self.slot, held, Const(number), guard), op)
@@ -113,7 +113,7 @@ class LoadedBounds:
 
 _LOADS = (tile.Load, tile.Gather)
 _ONE_BY_ONE = (*_LOADS, tile.FragmentInit, tile.FragmentRead, tile.FragmentWrite, tile.Stream)
-"""What one thread does as many would: element by element."""
+"""Ops that a single thread executes with the same result."""
 
 
 def _sources(binds: Sequence[tile.Bind]) -> set[Operation]:

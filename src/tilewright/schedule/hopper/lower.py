@@ -136,7 +136,7 @@ class RoleLowering(ProductsInFlight):
     def programs(self, body: Block) -> Operation:
         """The loop over this CTA's programs, behind the gate; with ping-pong, over the warpgroup's own."""
         cluster, target = self.configuration.cluster, self.placement.target
-        loads, few = bool(self.loaded_bounds.binds), self.configuration.few_lengths
+        loads, few = bool(self.loaded_bounds.binds), self.configuration.candidate.few_lengths
         order = program_order(self.kernel, target, cluster, loads=loads, few_lengths=few)
         walk = t.Programs(
             [program_index(i) for i in range(len(order.extents))],
@@ -153,7 +153,7 @@ class RoleLowering(ProductsInFlight):
         return self.gate.around(walk)
 
     def producer(self) -> a.Role:
-        """One thread that issues all copies, or all of the warpgroup's where threads copy."""
+        """The producer role: one thread issues all copies, or all threads of the warpgroup copy."""
         body, inner = Block(), Block()
         self.producing = True
         with self.into(inner):
@@ -169,34 +169,35 @@ class RoleLowering(ProductsInFlight):
         return a.Role("producer", 0, a.WARPGROUP_THREADS, Region(body))
 
     def counters(self) -> list[a.Counter]:
-        """What every role counts: uses of pipelines, and of the slot of loaded bounds. Where one CTA may draw all
-        programs, of the uses only their stages and phases are kept."""
+        """The counters of every role: uses of pipelines, of the slot of loaded bounds and of the queue. Where a CTA may
+        draw all programs, pipeline counters are periodic."""
         drawn = self.queue.drawn is not None
         uses = [a.Counter(counter(p), period=2 * p.stages if drawn else None) for p in self.pipelines]
         return [*uses, *self.loaded_bounds.counters, *self.queue.counters] if self.pipelines else uses
 
     def _draws(self) -> bool:
-        """CTAs draw programs whose lengths are loaded, single ones whose warpgroups all have the same program."""
-        whole = self.configuration.cluster is None and self.configuration.ping_pong == 1
+        """Whether CTAs draw programs from a queue: their lengths are loaded, and all warpgroups of a CTA execute the
+        same program."""
+        whole = self.configuration.cluster is None and self.configuration.candidate.ping_pong == 1
         fed = bool(self.pipelines) and not self.thread_copied
         return whole and fed and bool(self.loaded_bounds.binds) and self.placement.persistent
 
     @property
     def redistributes(self) -> bool:
-        """Registers move from the producer to the consumers: the compiler's even share would not do."""
+        """Whether registers are moved from the producer to the consumers by setmaxnreg."""
         return bool(self.pipelines) and (self.configuration.consumers, self.placement.min_ctas) in REGISTERS
 
     @property
     def register_shares(self) -> tuple[int, int]:
-        """Registers of a producer's and of a consumer's thread."""
+        """Registers per thread of the producer and of the consumers."""
         vectors_alone = not any(pipeline.thread_copied for pipeline in self.pipelines)
         few = vectors_alone and bool(self.configuration.in_flight)
         known = COPYING_REGISTERS if self.thread_copied and not few else REGISTERS
         return known[self.configuration.consumers, self.placement.min_ctas]
 
     def consumers(self, first: int) -> list[a.Role]:
-        """The warpgroups that multiply, and do everything else: one role, or one for each set that alternates."""
-        count = self.configuration.ping_pong
+        """The consumer roles: one, or one for each set of warpgroups that alternates."""
+        count = self.configuration.candidate.ping_pong
         if count == 1:
             return [self.consumer("consumer", first)]
         roles: list[a.Role] = []
@@ -206,7 +207,9 @@ class RoleLowering(ProductsInFlight):
                 Const(place),
             )
             roles.append(
-                self.consumer(f"consumer{place}", first + a.WARPGROUP_THREADS * self.configuration.warpgroups * place)
+                self.consumer(
+                    f"consumer{place}", first + a.WARPGROUP_THREADS * self.configuration.candidate.warpgroups * place
+                )
             )
         return roles
 
@@ -227,19 +230,19 @@ class RoleLowering(ProductsInFlight):
         if self.configuration.copies_out:
             body.add_op(a.Elected(t.block([a.BulkWait(0, read=False)])))
         body.add_ops(self.role_end())
-        return a.Role(label, first, a.WARPGROUP_THREADS * self.configuration.warpgroups, Region(body))
+        return a.Role(label, first, a.WARPGROUP_THREADS * self.configuration.candidate.warpgroups, Region(body))
 
     def open_order(self) -> None:
-        """Opens the order: the last of the warpgroups that alternate arrives for the first."""
+        """Opens the order of products: the last of the warpgroups arrives for the first."""
         if self.ping_pong is not None and self.ping_pong.opens:
             self.emit(self.ping_pong.arrive())
-        shared = self.configuration.warpgroups
+        shared = self.configuration.candidate.warpgroups
         if self.configuration.orders_products:
             last = Sym(a.WARPGROUP).eq(shared - 1)
             self.emit(t.If(last, t.block([order_arrive(Const(shared - 1), shared)]), t.block()))
 
     def skip(self, programs: Callable[[PingPongOrder], int]) -> None:
-        """Passes over the stages of programs that others take."""
+        """Advances pipeline counters past the stages of programs that other roles execute."""
         if self.ping_pong is None or programs(self.ping_pong) == 0:
             return
         for pipeline in self.pipelines:
@@ -265,8 +268,8 @@ class RoleLowering(ProductsInFlight):
                 for pipeline in self.pipelines:
                     ends = pipeline.block is block and users[pipeline.name][-1] is op
                     if ends and pipeline not in early and not self.deferred(pipeline):
-                        self.ends_with_last(pipeline) if self.flights else self.end_use(pipeline)
-        self.land_all()
+                        self.release_with_last(pipeline) if self.groups else self.end_use(pipeline)
+        self.wait_for_all()
 
     def end_use(self, pipeline: TilePipeline) -> None:
         """The last product of a program that reads the pipeline's tiles has ended: the stage is given back."""
@@ -277,7 +280,8 @@ class RoleLowering(ProductsInFlight):
         self.emit(a.Advance(counter(pipeline)))
 
     def read_before_drain(self, op: Operation) -> list[TilePipeline]:
-        """The pipelines around a software-pipelined stream that only its early product reads: its drain needs none."""
+        """The pipelines around a software-pipelined stream that only its early product reads: they can be released
+        before its drain."""
         if not isinstance(op, tile.Stream) or op not in self.configuration.software_pipelines:
             return []
         early = self.configuration.software_pipelines[op].early
@@ -299,10 +303,10 @@ class RoleLowering(ProductsInFlight):
             elif op in self.loaded_bounds.sources:
                 super().op(op, split=False)
             return
-        if self.flights and not (
+        if self.groups and not (
             isinstance(op, tile.Load | tile.Dot | tile.FragmentRead) or op in self.by_write or is_elementwise(op)
         ):
-            self.land_all()
+            self.wait_for_all()
         match op:
             case tile.Bind() if self.pipelines:
                 self.loaded_bounds.lower(self, op)
@@ -344,16 +348,16 @@ class RoleLowering(ProductsInFlight):
         return parent is not None and op.is_ancestor(parent)
 
     def deferred(self, pipeline: TilePipeline) -> bool:
-        """The pipeline's stages are released one iteration late."""
+        """Whether the pipeline's stages are released one iteration late."""
         return self.accumulating(pipeline.block.parent_op())
 
     def accumulating(self, op: Operation | None) -> bool:
-        """A stream whose body only adds products to fragments."""
+        """Whether a stream's body only adds products to fragments."""
         return op in self.accumulations
 
     # -- products -------------------------------------------------------------------------------------------------
     def product(self, plan: DotPlan) -> None:
-        """One product, waited for at once unless its stream keeps it in flight."""
+        """Emits one product, and waits for it unless its stream keeps it in flight."""
         buffer = self.accumulator(plan)
         if isinstance(plan.a, WidenedOperand):
             self.ordinary_product(plan, buffer, fresh=plan.write is None)
@@ -363,7 +367,7 @@ class RoleLowering(ProductsInFlight):
         flies = self.accumulating(plan.dot.parent_op())
         beyond = rows_beyond(plan)
         if beyond is not None and beyond not in self.scope.full and not self.inside(beyond):
-            self.land_all()
+            self.wait_for_all()
             clear_rows(self, plan, {})
         if plan.write is not None and not flies:
             # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
@@ -376,11 +380,11 @@ class RoleLowering(ProductsInFlight):
             self.in_flight[buffer] = Const(1)
             return
         if in_flight:
-            self.depart([buffer, *([left[0]] if isinstance(plan.a, RegisterOperand) else [])])
+            self.commit_group([buffer, *([left[0]] if isinstance(plan.a, RegisterOperand) else [])])
             return
         self.emit(a.WgmmaCommit())
         if ordered:
-            self.emit(order_arrive(Sym(a.WARPGROUP), self.configuration.warpgroups))
+            self.emit(order_arrive(Sym(a.WARPGROUP), self.configuration.candidate.warpgroups))
         held = [buffer] + ([left[0]] if isinstance(plan.a, RegisterOperand) else [])
         self.emit(a.WgmmaWait(0, held))
         if isinstance(plan.a, StagedOperand) or isinstance(plan.b, StagedOperand | ConvertedOperand):
@@ -528,7 +532,7 @@ class RoleLowering(ProductsInFlight):
         return super().trivial(value)
 
     def is_converted(self, op: tile.Cast) -> bool:
-        """The cast of a tile that is converted in shared memory."""
+        """Whether the op is the cast of a tile that is converted in shared memory."""
         return any(operand.cast is op for operand in self.converted_tiles)
 
     def live(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None]) -> Expr:
@@ -537,7 +541,7 @@ class RoleLowering(ProductsInFlight):
 
     # -- stores ---------------------------------------------------------------------------------------------------
     def store(self, op: tile.Store | tile.AtomicReduce) -> None:
-        """Constants go to tiles that may have no row, those of no group, behind the question whether they have any."""
+        """Stores a tile; constants, for tiles that may be empty, behind a test for rows."""
         loaded = {bind.symbol.data for bind in self.loaded_bounds.binds}
         spans = (c for c in coords_of(op) if isinstance(c, Span))
         some = all_of(s.origin < s.stop for s in spans if not loaded.isdisjoint(s.origin.symbols | s.stop.symbols))

@@ -16,8 +16,9 @@ _SMALL_BYTES = 128
 
 
 def lay_out(kernel: t.Kernel) -> int:
-    """Gives every buffer and barrier its offset, tiles first; returns the bytes to ask for at launch. What the CTAs of
-    a cluster read of each other at the end lies over the stages of before where there is no other room."""
+    """Assigns every buffer and barrier its offset, tiles first; returns the dynamic shared memory of a launch in bytes.
+    Buffers that the CTAs of a cluster read of each other at the end overlap the stages where shared memory does not
+    suffice otherwise."""
     total = _laid_out(kernel, over=())
     if total > kernel.target.shared_per_cta_bytes:
         read = [op.shared for op in kernel.walk() if isinstance(op, t.ClusterRead)]
@@ -27,7 +28,7 @@ def lay_out(kernel: t.Kernel) -> int:
 
 
 def _laid_out(kernel: t.Kernel, over: Collection[SSAValue]) -> int:
-    """The bytes of a layout in which the buffers ``over`` begin where the others do."""
+    """The size of a layout in which the buffers ``over`` overlap the others."""
     buffers = [(op, t.shared_of(op.buffer)) for op in kernel.body.block.ops if isinstance(op, t.Shared)]
     sizes = [(op, kind.count.data * kind.dtype.dtype.bytes) for op, kind in buffers]
     offset = max(_placed([x for x in sizes if (x[0].buffer in over) == late]) for late in (False, True))
@@ -39,7 +40,7 @@ def _laid_out(kernel: t.Kernel, over: Collection[SSAValue]) -> int:
 
 
 def _placed(sizes: Sequence[tuple[t.Shared, int]]) -> int:
-    """Places buffers side by side, large ones first; where they end."""
+    """Assigns offsets to buffers, large ones first; returns their end."""
     offset = 0
     for align in (t.SHARED_BASE_ALIGN_BYTES, _SMALL_BYTES):
         for op, size in sizes:

@@ -43,10 +43,10 @@ class OperandRead(Generic[T]):
 
 
 def choose_layouts(reads: Sequence[OperandRead[T]]) -> Mapping[tuple[tile.Dot, OperandRole], T]:
-    """The candidate by which each read is served: of all combinations the one with the shortest step of a pipeline.
+    """The candidate that serves each read: of all combinations the one with the shortest pipeline step.
 
-    A tile that several products read lands in one layout, which all of them can read; where there is none, each takes
-    the first of its own.
+    A tile that several products read has one layout that all can read; if there is none, each read takes its first
+    candidate.
     """
     options = layouts(reads)
     legal = {load: candidates for load, candidates in options.items() if candidates}
@@ -63,7 +63,7 @@ def choose_layouts(reads: Sequence[OperandRead[T]]) -> Mapping[tuple[tile.Dot, O
 
 
 def layouts(reads: Sequence[OperandRead[T]]) -> dict[tile.Load | tile.Gather, dict[Swizzle, AsyncPlan]]:
-    """The layouts in which each loaded tile could land for all who read it."""
+    """The layouts of each loaded tile that all its readers support."""
     tiles: dict[tile.Load | tile.Gather, list[OperandRead[T]]] = {}
     for read in reads:
         if read.candidates:

@@ -55,7 +55,7 @@ SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 
 @dataclass(frozen=True)
 class AsyncOperand:
-    """A loaded tile that arrives in shared memory, laid out as wgmma reads it, while others are multiplied."""
+    """A loaded tile that is copied to shared memory asynchronously, in a layout that wgmma reads."""
 
     load: tile.Load | tile.Gather
     plan: WgmmaOperandPlan
@@ -70,7 +70,7 @@ class AsyncOperand:
 
 @dataclass(frozen=True)
 class TmaOperand(AsyncOperand):
-    """A tile brought by tensor copies."""
+    """A tile copied by TMA."""
 
     map: TensorMapPlan
 
@@ -82,7 +82,7 @@ class TmaOperand(AsyncOperand):
 
 @dataclass(frozen=True)
 class PagedOperand(TmaOperand):
-    """A tile brought page by page; ``map`` is that of one page's copies."""
+    """A tile copied page by page; ``map`` is that of one page's copies."""
 
     pages: PagedTile
 
@@ -94,8 +94,8 @@ class PagedOperand(TmaOperand):
 
 @dataclass(frozen=True)
 class ThreadCopiedOperand(AsyncOperand):
-    """A tile brought by threads; ``remedy`` is what the legality rules offered where they allow no map. Of a gather
-    ``rows`` says where its rows lie."""
+    """A tile copied by threads; ``remedy`` is the repair that the legality rules offered instead of a tensor map. For a
+    gather ``rows`` says how its rows are addressed."""
 
     remedy: Remedy
     rows: GatheredRows | None = None
@@ -119,8 +119,8 @@ class ThreadCopiedOperand(AsyncOperand):
 
 @dataclass(frozen=True, eq=False)
 class ConvertedOperand:
-    """The ``cast`` of a tile that copies bring to a stage, in shared memory of its own. Of ``rows`` those beyond the
-    domain have to be zeros; None where none is, or copies leave zeros there."""
+    """The ``cast`` of a copied tile, in shared memory of its own. Of ``rows`` those beyond the domain must be cleared;
+    None where there are none, or copies leave zeros there."""
 
     source: TmaOperand | ThreadCopiedOperand
     plan: WgmmaOperandPlan
@@ -137,7 +137,7 @@ class RegisterOperand:
 
 @dataclass(frozen=True)
 class StagedOperand:
-    """A value that its holders write to shared memory, K innermost."""
+    """A value that threads write to shared memory, K innermost."""
 
     value: SSAValue
     plan: WgmmaOperandPlan
@@ -245,7 +245,7 @@ class Analysis:
         return choose_layouts(self.reads())
 
     def reads(self) -> tuple[OperandRead[TmaOperand], ...]:
-        """What the kernel's products read, with the maps by which tensor copies could bring it."""
+        """The operands of the kernel's products, with the tensor maps that could copy them."""
         found: list[OperandRead[TmaOperand]] = []
         for op in self.products:
             n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
@@ -360,7 +360,8 @@ class Analysis:
         return None
 
     def thread_copied(self, value: SSAValue, role: OperandRole, n: int) -> ThreadCopiedOperand | None:
-        """The operand copied by threads, if wgmma reads where they put it: by cp.async before loads and stores."""
+        """The operand copied by threads, if wgmma reads the resulting layout; cp.async is preferred to loads and
+        stores."""
         for load, extents, swizzle, major in self.layouts(value, role):
             for remedy in thread_copies(tile_access(load, extents, (swizzle,), self.known), self.known):
                 copies = remedy.threads
@@ -418,7 +419,7 @@ class Analysis:
 
     @cached_property
     def known(self) -> Facts:
-        """What the class says, for the rules."""
+        """The facts of the class, for the rules."""
         return legal_facts(self.kernel, self.facts)
 
     def bounded(self, op: tile.Dot, role: OperandRole) -> bool:
@@ -472,7 +473,7 @@ _planned = lru_cache(maxsize=1024)(tma.plan)
 
 
 def about_strides(predicate: Expr) -> bool:
-    """The predicate speaks of strides or addresses, not of extents alone."""
+    """Whether a predicate depends on strides or addresses, not on extents alone."""
     return any("." in symbol for symbol in predicate.symbols)
 
 
@@ -482,8 +483,8 @@ def map_axes(plan: TensorMapPlan) -> tuple[int, ...]:
 
 
 def reaches_edge(access: tile.Load | tile.Gather | tile.Store, axis: int) -> bool:
-    """The domain of the ``axis``-th range among the coordinates ends where the tensor does, or is never left: the
-    hardware clips it right."""
+    """Whether the domain of the ``axis``-th range ends with the tensor, or the tile never exceeds it: TMA clips it
+    correctly."""
     spans = [(d, c) for d, c in enumerate(coords_followed(access)) if isinstance(c, Span)]
     dim, span = spans[axis]
     extent = tile.tensor_type(access.tensor).dims.data[dim].expr
@@ -491,7 +492,7 @@ def reaches_edge(access: tile.Load | tile.Gather | tile.Store, axis: int) -> boo
 
 
 def ends_with_tensor(value: SSAValue, axis: int) -> bool:
-    """The domain of an axis of a loaded operand ends where its tensor does: tensor copies bring zeros beyond it."""
+    """Whether the domain of an axis of a loaded operand ends with its tensor: TMA fills zeros beyond it."""
     source, perm = source_of(value)
     load = source.owner
     if isinstance(load, tile.Gather):
@@ -502,7 +503,7 @@ def ends_with_tensor(value: SSAValue, axis: int) -> bool:
 
 
 def conversion_of(dot: tile.Dot) -> tile.Cast | None:
-    """The cast of a loaded tile that a product's right operand is, where neither has another use."""
+    """The cast of a loaded tile that is a product's right operand, if neither has another use."""
     cast = source_of(dot.b)[0].owner
     if not isinstance(cast, tile.Cast) or not _only_user(cast, dot):
         return None
@@ -511,7 +512,7 @@ def conversion_of(dot: tile.Dot) -> tile.Cast | None:
 
 
 def is_conversion(op: Operation) -> bool:
-    """A cast that one product's right operand alone is, of a tile that has no other use."""
+    """Whether an op is such a cast."""
     uses = list(op.results[0].uses) if isinstance(op, tile.Cast) else []
     while len(uses) == 1 and isinstance(uses[0].operation, tile.Transpose):
         uses = list(uses[0].operation.results[0].uses)
@@ -534,7 +535,8 @@ def _axes_of(coords: Sequence[Coord]) -> tuple[int | None, ...]:
 
 
 def accumulation(dot: tile.Dot) -> tile.FragmentWrite | None:
-    """The write of ``f += dot`` that tensor cores may do: nothing between the product and it changes a fragment."""
+    """The write of ``f += dot`` that tensor cores can perform in place: nothing between the product and it changes a
+    fragment."""
     if dot.promoted is not None:
         return None
     uses = [u.operation for u in dot.result.uses]
@@ -568,7 +570,7 @@ def _between(first: Operation, last: Operation) -> list[Operation]:
 
 
 def instruction_columns(columns: int) -> int:
-    """Columns of one instruction: the widest that divides a multiple of 8."""
+    """The columns of one instruction: the largest legal number that divides ``columns``, a multiple of 8."""
     return next(n for n in range(min(columns, MAX_COLUMNS), 0, -COLUMNS) if columns % n == 0)
 
 

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sym, divisor
 from tilewright.lang.axes import Span, axis_symbol
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import element
+from tilewright.tile.queries import integers_of
 
 
 @dataclass(frozen=True)
@@ -100,15 +100,7 @@ def _constant(coord: Expr) -> int | None:
 
 def _table(value: SSAValue) -> tile.Gather | None:
     """The gather of integers that an index is, where it is present; elsewhere it leads outside."""
-    op = value.owner
-    match op:
-        case tile.Expand() | tile.Broadcast():
-            return _table(op.x)
-        case tile.Cast() if element(op.x).is_int and op.dtype.is_int and op.dtype.holds(element(op.x)):
-            return _table(op.x)
-        case tile.Select():
-            return _table(op.a)
-        case tile.Gather() if tile.tile_type(op.result).rank == 1 and not op.indices:
-            return op
-        case _:
-            return None
+    op = integers_of(value)
+    while isinstance(op, tile.Select):
+        op = integers_of(op.a)
+    return op if isinstance(op, tile.Gather) and tile.tile_type(op.result).rank == 1 and not op.indices else None

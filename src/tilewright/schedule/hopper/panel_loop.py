@@ -23,9 +23,9 @@ from tilewright.transport import dialect as t
 from tilewright.transport.base import RegistersType
 
 LEAST_INSTRUCTIONS = 16
-"""For an element, from which an epilogue's panels are computed in a loop."""
+"""Instructions per element from which an epilogue's panels are computed in a loop."""
 LEAST_PANELS = 3
-"""NVRTC counts a loop over two by a flag; timed, it gains nothing."""
+"""NVRTC replaces a loop over two panels by a flag; it gains nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PanelLoop:
     shares: dict[SSAValue, int]
     """Buffers that the value is computed from: registers of each that belong to one panel."""
     late: dict[tile.Load, int]
-    """The same of loads that the store alone needs."""
+    """The same for loads that only the store needs."""
 
     @staticmethod
     def of(
@@ -78,7 +78,7 @@ class PanelLoop:
         return loop if instructions >= LEAST_INSTRUCTIONS else None
 
     def share(self, lowering: RoleContext, axes: tuple[int | None, ...]) -> int | None:
-        """Registers of a value with these axes that belong to a panel; None where panels don't follow each other."""
+        """Registers per panel of a value with these axes; None where the panels' registers are not consecutive."""
         home, outer = lowering.placement.home, lowering.axes_of[self.op.value]
 
         def place(register: int) -> Expr:
@@ -92,7 +92,7 @@ class PanelLoop:
         return share
 
     def lower(self, lowering: RoleContext, store: Callable[[Expr, SSAValue], None]) -> None:
-        """The loop: ``store`` is given the panel and the registers that hold it."""
+        """Emits the loop: ``store`` is given the panel number and its registers."""
         ahead = {
             load: lowering.registers(hint(load.results[0]), element(load.results[0]), share)
             for load, share in self.late.items()
@@ -123,7 +123,7 @@ class PanelLoop:
             self.move(lowering, held, share)
 
     def move(self, lowering: RoleContext, buffer: SSAValue, share: int) -> None:
-        """What lies from register ``share`` on moves to the first registers."""
+        """Moves registers from ``share`` on to the first registers."""
         assert isinstance(buffer.type, RegistersType)
         count = buffer.type.count.data - share
         body = Block(arg_types=[tile.TileType.of(buffer.type.dtype.dtype, [])])

@@ -61,10 +61,10 @@ def order_arrive(place: Expr, count: int) -> a.NamedBarrierArrive:
 
 
 def ordered_streams(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> frozenset[tile.Stream]:
-    """The streams whose only product is waited for in its own step, and computed with before the next one is issued.
+    """The streams whose only product is waited for in its own step, before the next one is issued.
 
-    Warpgroups that share a tile find its stage full at the same time: without an order the tensor cores take their
-    instructions in turn, both end together, and nobody multiplies while both compute.
+    Warpgroups that share a tile find its stage full at the same time: without an order their instructions interleave on
+    the tensor cores, both products end together, and the tensor cores are idle while both compute.
     """
     found: set[tile.Stream] = set()
     for plan in dots:
@@ -78,7 +78,7 @@ def ordered_streams(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> frozenset[t
 
 
 def uses_per_program(pipeline: TilePipeline) -> Expr:
-    """How often a program uses the pipeline."""
+    """The uses of the pipeline in one program."""
     total: Expr = Const(1)
     stream = pipeline.block.parent_op()
     while isinstance(stream, tile.Stream):
@@ -87,7 +87,7 @@ def uses_per_program(pipeline: TilePipeline) -> Expr:
 
 
 def equal_uses(kernel: tile.Kernel, pipelines: Sequence[TilePipeline]) -> bool:
-    """Every program uses the pipelines equally often."""
+    """Whether every program uses the pipelines equally often."""
     own = {program_index(i) for i in range(len(kernel.grid))}
     own |= {op.counter.data for op in kernel.walk() if isinstance(op, tile.Stream)}
     return all(uses_per_program(pipeline).symbols.isdisjoint(own) for pipeline in pipelines)

@@ -1,4 +1,5 @@
-"""The pipelines of a kernel: barriers and maps declared, stages filled by the producer, awaited and released."""
+"""Lowers the pipelines of a kernel: declares barriers and maps, fills stages in the producer, waits for and releases
+them in consumers."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class PipelineLowering(RegisterStagedOperands):
             empty = a.Mbarriers(
                 f"{pipeline.name}_empty",
                 pipeline.stages,
-                self.configuration.warpgroups * (1 + len(self.others(pipeline))),
+                self.configuration.candidate.warpgroups * (1 + len(self.others(pipeline))),
             )
             self.declarations += [data, full, empty]
             self.data[pipeline.name] = data.buffer
@@ -133,12 +134,12 @@ class PipelineLowering(RegisterStagedOperands):
         return declared.map
 
     def rendezvous(self) -> list[Operation]:
-        """A barrier of all threads that share mbarriers: those of the CTA, or of a cluster that shares tiles."""
+        """A barrier of all threads that share mbarriers: those of the CTA, or of the cluster."""
         shared = any(share.receivers for share in self.configuration.shares.values())
         return [a.ClusterArrive(), a.ClusterWait()] if shared else [t.Barrier()]
 
     def role_end(self) -> list[Operation]:
-        """The end of a role: in a cluster no CTA ends while others may still arrive at its barriers, or read its shared
+        """The end of a role: in a cluster no CTA exits while others may arrive at its barriers or read its shared
         memory."""
         return [] if self.configuration.cluster is None else [a.ClusterArrive(), a.ClusterWait()]
 
@@ -184,13 +185,13 @@ class PipelineLowering(RegisterStagedOperands):
         self.emit(a.Advance(counter(pipeline)))
 
     def await_empty(self, pipeline: TilePipeline) -> None:
-        """The producer's wait for a stage that was given back."""
+        """The producer's wait for a released stage."""
         use = Sym(counter(pipeline))
         slot_index = use % pipeline.stages
         self.emit(a.MbarrierWait(self.empty[pipeline.name], slot_index, (use // pipeline.stages + 1) % 2))
 
     def copy_by_threads(self, pipeline: TilePipeline, use: Expr, at: Mapping[str, Expr]) -> None:
-        """The copies that all of the producer's threads make, and their arrivals once these are done."""
+        """The copies of all producer threads, and their arrivals on completion."""
         full, index = self.full[pipeline.name], use % pipeline.stages
         for vector in pipeline.copied_vectors:
             begin = index * (vector.size * element(vector.load.result).bytes)
@@ -253,10 +254,12 @@ class PipelineLowering(RegisterStagedOperands):
         self.copy_boxes(pipeline, self.data[pipeline.name], load, plan, first, offset, use, ctas, evict_first=once)
 
     def read_once(self, load: tile.Load) -> bool:
-        """No program loads elements of this tile that another has loaded long before."""
+        """Whether no program loads elements of this tile that another one has loaded long before."""
         axes = len(self.kernel.grid)
         others = {program_index(axis) for axis in range(axes) if axis != axes - 2}
-        return self.configuration.one_wave or (self.configuration.one_row and others <= origins(load))
+        return self.configuration.candidate.one_wave or (
+            self.configuration.candidate.one_row and others <= origins(load)
+        )
 
     def fetch_vector(self, pipeline: TilePipeline, vector: StageVector, plan: TensorMapPlan, use: Expr) -> None:
         """The tensor copies of one vector into the stage of ``use``."""
@@ -294,7 +297,7 @@ class PipelineLowering(RegisterStagedOperands):
             self.emit(copy, load)
 
     def load_pages(self, pipeline: TilePipeline, copied: PagedOperand, at: Mapping[str, Expr]) -> None:
-        """The table's entries for the pages of one tile; of pages behind the domain none is read."""
+        """Loads the table's entries for the pages of one tile; none for pages beyond the domain."""
         pages = copied.pages
         table, dims = pages.table, tile.tensor_type(pages.table.tensor).dims.data
         for box in range(pages.boxes):
@@ -316,7 +319,7 @@ class PipelineLowering(RegisterStagedOperands):
             self.emit(load, copied.load)
 
     def is_below(self, coord: Expr, dim: Expr) -> bool:
-        """The coordinate is a program's, or an integer that was clipped, and below an extent."""
+        """Whether a coordinate is a program's, or a clipped integer, and so below an extent."""
         below = {program_index(i): g.expr for i, g in enumerate(self.kernel.grid)}
         binds = (op for op in self.kernel.walk() if isinstance(op, tile.Bind))
         below |= {op.symbol.data: op.most.expr + 1 for op in binds if op.most is not None}
@@ -360,14 +363,14 @@ class PipelineLowering(RegisterStagedOperands):
                 self.read_vector(pipeline, vector)
 
     def read_in_place(self, pipeline: TilePipeline, vector: StageVector) -> bool:
-        """The vector is read where its load stands, between the first and the last product of its stage. Where
-        warpgroups take turns all is read before theirs."""
+        """Whether the vector is read at its load, between the first and the last product of its stage. With ordered
+        warpgroups all vectors are read before the products."""
         index = pipeline.block.get_operation_index
         inside = index(pipeline.first) < index(vector.load) < index(pipeline.last)
         return inside and pipeline.block.parent_op() not in self.configuration.ordered
 
     def read_vector(self, pipeline: TilePipeline, vector: StageVector) -> None:
-        """This step's elements to registers."""
+        """Reads this step's elements to registers."""
         load, home = vector.load, self.placement.home
         axes = self.axes_of[load.result]
         buffer = self.registers(tensor_name(load), element(load.result), home.registers(axes))
@@ -393,7 +396,7 @@ class PipelineLowering(RegisterStagedOperands):
 
 
 def arrivals(pipeline: TilePipeline) -> int:
-    """Arrivals that fill a stage: one for all tensor copies, one of each thread that copies."""
+    """Arrivals that complete a full barrier: one for all TMA copies, one of each thread that copies."""
     return (1 if pipeline.tx_bytes else 0) + a.WARPGROUP_THREADS * (pipeline.uses_cp_async + pipeline.uses_loads)
 
 
@@ -405,11 +408,11 @@ def _filled(load: tile.Load) -> Iterator[Expr]:
 
 
 def page_symbol(pipeline: TilePipeline, copied: PagedOperand, box: int) -> str:
-    """The page that box ``box`` of a tile lies in."""
+    """The symbol of the page of box ``box``."""
     slot = next(n for n, s in enumerate(pipeline.slots) if s.copied is copied)
     return own(f"page_{pipeline.name}{slot}_{box}")
 
 
 def counter(pipeline: TilePipeline) -> str:
-    """The carried counter of a pipeline's uses."""
+    """The counter of a pipeline's uses."""
     return own(f"i_{pipeline.name}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.base.expr import TRUE, Expr
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from tilewright.transport import dialect as t
 
 @dataclass(frozen=True)
 class WgmmaGroup:
-    """One committed group: the registers it holds, and the pipelines whose stages end with it."""
+    """One committed group: the registers it uses, and the pipelines whose stages are released when it completes."""
 
     held: frozenset[SSAValue]
     ends: list[TilePipeline] = field(default_factory=list[TilePipeline])
@@ -72,39 +72,39 @@ def _words(kernel: tile.Kernel, stream: tile.Stream, own: Sequence[DotPlan], pla
 
 
 class ProductsInFlight(PipelineLowering):
-    """Keeps products in flight, and waits before an op that touches what they hold."""
+    """Keeps products in flight, and waits for them before an op that uses their registers."""
 
     def __init__(
         self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
     ):
         super().__init__(kernel, placement, facts, configuration)
-        self.flights: list[WgmmaGroup] = []
+        self.groups: list[WgmmaGroup] = []
 
     def emit(self, op: t.TransportOp, source: Operation | None = None) -> t.TransportOp:
-        if self.flights:
+        if self.groups:
             touched = {value for inner in op.walk() for value in inner.operands}
-            self.land(max((n for n, f in enumerate(self.flights, 1) if touched & f.held), default=0))
+            self.wait_for(max((n for n, f in enumerate(self.groups, 1) if touched & f.held), default=0))
         return super().emit(op, source)
 
-    def depart(self, held: Sequence[SSAValue]) -> None:
-        """The open group is committed, and stays in flight."""
+    def commit_group(self, held: Sequence[SSAValue]) -> None:
+        """Commits the open group, which stays in flight."""
         super().emit(a.WgmmaCommit())
-        self.flights.append(WgmmaGroup(frozenset(held)))
+        self.groups.append(WgmmaGroup(frozenset(held)))
 
-    def ends_with_last(self, pipeline: TilePipeline) -> None:
-        """The pipeline's stage is given back when the group that was committed last has ended."""
-        self.flights[-1].ends.append(pipeline)
+    def release_with_last(self, pipeline: TilePipeline) -> None:
+        """Releases the pipeline's stage when the last committed group completes."""
+        self.groups[-1].ends.append(pipeline)
 
-    def land(self, count: int) -> None:
-        """Waits for the first ``count`` groups in flight, and gives back the stages that end with them."""
-        landed, self.flights = self.flights[:count], self.flights[count:]
+    def wait_for(self, count: int) -> None:
+        """Waits for the first ``count`` groups in flight, and releases the stages that end with them."""
+        landed, self.groups = self.groups[:count], self.groups[count:]
         if landed:
             held = dict.fromkeys(value for flight in landed for value in sorted(flight.held, key=str))
-            super().emit(a.WgmmaWait(len(self.flights), list(held)))
+            super().emit(a.WgmmaWait(len(self.groups), list(held)))
         for pipeline in (pipeline for flight in landed for pipeline in flight.ends):
             self.end_use(pipeline)
 
-    def land_all(self) -> None:
-        """Waits for all groups, for those first whose stages can be given back."""
-        while self.flights:
-            self.land(next((n for n, f in enumerate(self.flights, 1) if f.ends), len(self.flights)))
+    def wait_for_all(self) -> None:
+        """Waits for all groups, first for those that release stages."""
+        while self.groups:
+            self.wait_for(next((n for n, f in enumerate(self.groups, 1) if f.ends), len(self.groups)))

@@ -84,10 +84,10 @@ def _share_columns(kernel: tile.Kernel) -> bool:
 
 
 def lengthening(kernel: tile.Kernel) -> str | None:
-    """The programs' coordinate with which a stream gets longer, or with which its length is another: that of the tiles
-    of a ragged grid, where streams of chained products end at loaded bounds.
+    """The program coordinate with which a stream gets longer, or on which its length depends: that of the tiles of a
+    ragged grid, where streams of chained products end at loaded bounds.
 
-    A matter of order alone, so extents of a middling size stand for all.
+    Only the order depends on it, so it is evaluated at medium extents.
     """
     ragged = _ragged(kernel)
     if ragged:
@@ -96,7 +96,7 @@ def lengthening(kernel: tile.Kernel) -> str | None:
 
 
 def shortening(kernel: tile.Kernel) -> str | None:
-    """The programs' coordinate with which a stream gets shorter: it begins at the program's tile."""
+    """The program coordinate with which a stream gets shorter: it begins at the program's tile."""
     ragged = _ragged(kernel)
     if ragged and all(map(_begins_at_tile, ragged)):
         return program_index(0)
@@ -122,7 +122,7 @@ def _begins_at_tile(stream: tile.Stream) -> bool:
 
 
 def _computed_from(stream: tile.Stream, place: Expr) -> set[str]:
-    """The symbols of an expression, and those that loaded ones are computed from."""
+    """The symbols of an expression, and those that its loaded symbols are computed from."""
     kernel = stream.get_toplevel_object()
     binds = {op.symbol.data: op.value for op in kernel.walk() if isinstance(op, tile.Bind)}
     found, values = set(place.symbols), set[SSAValue]()
@@ -140,7 +140,7 @@ def _computed_from(stream: tile.Stream, place: Expr) -> set[str]:
 
 
 def _differing(kernel: tile.Kernel, shorter: int, longer: int) -> str | None:
-    """The programs' coordinate with which a stream at one place has fewer steps than at another."""
+    """The program coordinate for which a stream has fewer steps at ``shorter`` than at ``longer``."""
     trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
     names = [program_index(i) for i in range(len(kernel.grid))]
     return next((n for n in names if any(_at(x, {n: shorter}) < _at(x, {n: longer}) for x in trips)), None)

@@ -26,11 +26,11 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 COUNTER = own("i_next")
-"""Programs that a role has been told of."""
+"""Programs whose number a role has received."""
 
 
 class ProgramQueue:
-    """The queue of a tile kernel, where its programs are of loaded lengths and one thread feeds the pipelines."""
+    """The queue of a tile kernel, if the lengths of its programs are loaded and one thread fills the pipelines."""
 
     def __init__(self, kernel: tile.Kernel, *, serves: bool):
         names = [n.data for n in kernel.arg_names]
@@ -40,7 +40,7 @@ class ProgramQueue:
 
     @property
     def drawn(self) -> str | None:
-        """The name of the next program's number; None where programs are dealt."""
+        """The symbol of the next program's number; None where programs are dealt statically."""
         return None if self.counter is None else NEXT
 
     @property
@@ -60,7 +60,7 @@ class ProgramQueue:
         lowering.declarations += [slot, full, empty]
 
     def lower(self, lowering: RoleContext) -> None:
-        """The end of a program, in the producer or in a role of consumers."""
+        """Emits the end of a program, in the producer or in a consumer role."""
         if self.counter is None:
             return
         use, producing = Sym(COUNTER), lowering.producing

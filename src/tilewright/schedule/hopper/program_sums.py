@@ -25,7 +25,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 VECTOR = 4
-"""Registers of f32 that a thread moves at once."""
+"""Registers of f32 per shared memory access."""
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 
 
@@ -50,17 +50,17 @@ def summed_alike(op: tile.ProgramSum, placement: Placement) -> Refused | None:
 
 
 def lower_program_sum(lowering: RoleContext, op: tile.ProgramSum) -> None:
-    """The consumers' side: a write, a barrier of the cluster, a read of every part, and the additions."""
+    """The consumers' side: write, cluster barrier, read of every part, additions."""
     held, axes, parts = lowering.materialise(op.x, op), lowering.axes_of[op.result], op.parts.data
     kind = element(op.result)
     own = lowering.placement.home.registers(axes)
-    threads = lowering.configuration.warpgroups * WARPGROUP_THREADS
+    threads = lowering.configuration.candidate.warpgroups * WARPGROUP_THREADS
     shared = lowering.shared_buffer("parts", kind, parts * own * threads)
 
     def place(register: Expr) -> Expr:
         return register // VECTOR * (VECTOR * threads) + TID * VECTOR + register % VECTOR
 
-    if lowering.configuration.warpgroups > 1:
+    if lowering.configuration.candidate.warpgroups > 1:
         lowering.emit(t.Barrier(), op)  # stages lie there, which another warpgroup may be multiplying
     lowering.emit(t.SharedWrite(shared, held.buffer, place(R), TRUE, vector=VECTOR), op)
     lowering.emit(a.ClusterArrive(), op)
@@ -81,5 +81,5 @@ def lower_program_sum(lowering: RoleContext, op: tile.ProgramSum) -> None:
 
 
 def cluster_barriers_of_sums(kernel: tile.Kernel) -> list[a.ClusterArrive | a.ClusterWait]:
-    """The producer's side: its threads are the cluster's too."""
+    """The producer's side: its threads take part in the cluster barriers."""
     return [barrier for _ in program_sums(kernel) for barrier in (a.ClusterArrive(), a.ClusterWait())]

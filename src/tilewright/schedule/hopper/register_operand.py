@@ -1,4 +1,4 @@
-"""Which left operands can stay in the registers of whoever computed them."""
+"""Left operands that can stay in the registers of the threads that computed them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RegisterRows:
         self.taken: list[SSAValue] = []
 
     def take(self, dot: tile.Dot) -> bool:
-        """Whether the left operand can lie so beside those taken before; it is one of them from then on."""
+        """Whether the left operand can stay in registers beside those taken before; if so it is taken."""
         find = self.classes.find
         own, rows = find((dot.a, 0)), find((dot.result, 0))
         every = {rows} | {find((other.result, 0)) for other in self.products}

@@ -17,8 +17,7 @@ from tilewright.layout.shared import SharedTile
 from tilewright.layout.staging import SAMPLE, TARGET, conflict_free_tile
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.chunked_epilogue import ChunkedStores
-from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfiguration
 from tilewright.schedule.hopper.operands import DotPlan, StagedOperand
 from tilewright.schedule.hopper.products import staging_offset
 from tilewright.schedule.map_builder import Buffered, ClassId
@@ -29,7 +28,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 
-class RegisterStagedOperands(ChunkedStores):
+class RegisterStagedOperands(RoleContext):
     """Stages values; ``staged`` are the shared buffers of those written before, which are used again; ``lined`` those
     of ordinary products, by how they lie."""
 
@@ -41,8 +40,8 @@ class RegisterStagedOperands(ChunkedStores):
         self.lined: dict[tuple[SSAValue, SharedTile], SSAValue] = {}
 
     def ordinary_product(self, plan: DotPlan, buffer: SSAValue, *, fresh: bool) -> None:
-        """Both operands through shared memory: as they are for mma, where it multiplies such tiles, else in the
-        accumulator's type for one multiply-add per element and step."""
+        """A product without wgmma. Both operands go through shared memory: unchanged for mma where it supports the
+        product, else converted to the accumulator's type for one multiply-add per element and step."""
         dot, home = plan.dot, self.placement.home
         axes, kind = self.axes_of[dot.result], element(dot.result)
         depth = tile.tile_type(dot.a).shape[1]
@@ -148,8 +147,8 @@ class RegisterStagedOperands(ChunkedStores):
     def padded(
         self, axes: Sequence[ClassId | None], shape: tuple[int, ...], kind: DType, read: ClassId | None, along: int
     ) -> SharedTile:
-        """Rows padded such that the first warp's stores, and its loads of a line along dimension ``along`` as class
-        ``read`` is spread, which each step of the product reads, meet the banks least."""
+        """Rows padded so that the first warp's stores, and its loads along dimension ``along`` with the distribution of
+        class ``read``, have the fewest bank conflicts."""
         home = self.placement.home
         rows, columns = shape
         plain = SharedTile.plain(rows, columns, kind.bytes)
@@ -221,7 +220,7 @@ MmaBlock: TypeAlias = tuple[int, int, int]
 
 
 def has_mma(dot: tile.Dot) -> bool:
-    """Whether mma multiplies such elements, in such steps of k."""
+    """Whether mma.sync supports the product's types and contracted extent."""
     kinds = {element(dot.a), element(dot.b)}
     if len(kinds) > 1 or kinds.pop().name not in ("f16", "bf16") or element(dot.result).name != "f32":
         return False
@@ -229,7 +228,7 @@ def has_mma(dot: tile.Dot) -> bool:
 
 
 def mma_blocks(dot: tile.Dot, home: Distribution, axes: Sequence[ClassId | None]) -> tuple[MmaBlock, ...]:
-    """The mma of one step of k, by which all accumulators are covered; none where mma can't do the product."""
+    """The mma instructions of one step of k that cover all accumulators; none where mma can't compute the product."""
     if not has_mma(dot) or None in axes:
         return ()
     whole, rows, columns = home.layout(axes), home.layout(axes[:1]), home.layout(axes[1:])
@@ -261,5 +260,5 @@ def tile_of_fragments(value: SSAValue, side: int) -> SharedTile:
 
 
 def _rounds(cast: tile.Cast) -> bool:
-    """From floats to floats: zero is the same in both."""
+    """Whether a cast is between floats: zero is the same in both."""
     return element(cast.x).is_float and element(cast.result).is_float

@@ -98,7 +98,7 @@ class RowEpilogue:
         starts = self.tile.widths[deal.width]
         panel, copy = R // deal.copies, R % deal.copies
         block, beside = panel // len(starts), panel % len(starts)
-        above = (Sym(a.WARPGROUP) + block * lowering.configuration.warpgroups) * ROWS
+        above = (Sym(a.WARPGROUP) + block * lowering.configuration.candidate.warpgroups) * ROWS
         return above + deal.row(copy), starts[0] + beside * deal.width + deal.column
 
 

@@ -1,4 +1,4 @@
-"""How tiles of 16-bit elements that lie as accumulators do are stored: through panels, by tensor copies or by rows."""
+"""Stores of 16-bit tiles with the distribution of accumulators: through shared memory panels, by TMA or row by row."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class TmaEpilogue:
     maps: Mapping[int, TensorMapPlan]
     """By width; each covers a panel."""
     interior: Expr
-    """The domain cuts no element off that the hardware would not: what a program finds out, the same in all threads."""
+    """Whether the domain cuts off no element that TMA would not clip: evaluated by the program, uniformly in all
+    threads."""
 
     @staticmethod
     def plan(
@@ -76,14 +77,14 @@ class TmaEpilogue:
         return TmaEpilogue(panels, maps, all_of(c.origin + c.size <= c.stop for c in cut))
 
     def lower(self, lowering: RoleContext) -> None:
-        """EpilogueTile by panel; by rows where the innermost extent is no whole number of 16-byte units, and where the
-        domain cuts the tile."""
+        """Stores panel by panel through TMA; row by row where the innermost extent is not a multiple of 16 bytes, or
+        the domain cuts the tile."""
         op, maps = self.tile.op, self.maps.values()
         lowering.prepare(op)
         needs = dict.fromkeys(g for m in maps for g in conjuncts(m.guard) if not about_strides(g))
         units = (next(iter(maps)).dims[0] % CLIPPED_ELEMENTS).eq(0)
         whole = simplify(all_of([units, *needs]), lowering.placement.bounds)
-        if whole == TRUE or lowering.configuration.whole_stores:
+        if whole == TRUE or lowering.configuration.candidate.whole_stores:
             lowering.require(whole)
             whole = TRUE
         condition = all_of([whole, self.interior])
@@ -98,7 +99,7 @@ class TmaEpilogue:
         lowering.emit(t.If(condition, Region(copied), Region(by_rows)), op)
 
     def copy_out(self, lowering: RoleContext) -> None:
-        """All panels, side by side."""
+        """Stores all panels."""
         coords = coords_of(self.tile.op)
         first = [index_value(c, coords) for c in next(iter(self.maps.values())).coordinates]
         loop = self.loop(lowering)
@@ -111,12 +112,12 @@ class TmaEpilogue:
             self.copy_panel(lowering, panel, number, None, first)
 
     def loop(self, lowering: RoleContext) -> PanelLoop | None:
-        """Panels that are computed in a loop."""
+        """The loop over panels, if they are computed in one."""
         panels = tuple(self.tile.side_by_side)
         if self.tile.blocks > 1 or len(self.maps) > 1:
             return None
         op, count = self.tile.op, self.tile.registers(panels[0])[1]
-        return PanelLoop.of(lowering, op, len(panels), count, lowering.late_loads_of(op))
+        return PanelLoop.of(lowering, op, len(panels), count, lowering.postponed.get(op, ()))
 
     def copy_panel(
         self,
@@ -136,7 +137,7 @@ class TmaEpilogue:
         self.tile.fill(lowering, panel, base, computed)
         lowering.emit(a.FenceProxyAsync())
         lowering.emit(warpgroup_barrier(lowering))
-        above = (Sym(a.WARPGROUP) + panel.block * lowering.configuration.warpgroups) * ROWS
+        above = (Sym(a.WARPGROUP) + panel.block * lowering.configuration.candidate.warpgroups) * ROWS
         copy = a.TmaStore(
             lowering.tensor_map(op, plan),
             epilogue_buffer(lowering, op),

@@ -50,13 +50,13 @@ def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
 
 
 def pipelined_streams(kernel: tile.Kernel) -> list[tile.Stream]:
-    """The streams with two products of which the last can wait."""
+    """The streams with two products of which the last can be delayed."""
     return [op for op in kernel.walk() if isinstance(op, tile.Stream) and _moving(op)]
 
 
 def _moving(stream: tile.Stream) -> list[Operation]:
-    """What goes to the end of a stream's body, in its new order: the second of two products, and all ops on the
-    fragment it is added to. Nothing where it can't wait."""
+    """The ops that move to the end of a stream's body, in their new order: the second of two products, and all ops on
+    the fragment it is added to. Empty where it cannot be delayed."""
     body = stream.body.block
     dots = [op for op in body.ops if isinstance(op, tile.Dot)]
     write = accumulation(dots[-1]) if len(dots) == 2 else None
@@ -177,8 +177,8 @@ class SoftwarePipelinedLoop:
         return opening, (replace(leading, begin=Const(1)), replace(rest, begin=maximum(rest.begin, 1)))
 
     def asked(self, inside: Expr | None) -> bool:
-        """Steps lie inside of their domain, because the launch was asked."""
-        if not self.lowering.configuration.whole_steps or inside is None:
+        """Whether steps are known to lie inside of their domain, because the launch requires it."""
+        if not self.lowering.configuration.candidate.whole_steps or inside is None:
             return False
         self.lowering.require(inside)
         return True
@@ -193,14 +193,14 @@ class SoftwarePipelinedLoop:
         low.emit(t.For(self.counter, begin, end, expr(1), Region(block)), self.software_pipeline.stream)
 
     def first(self, held: SSAValue | None) -> None:
-        """The first step: its early product alone."""
+        """The first step: only its early product."""
         if held is None:
             self.lowering.fill(self.early_pipeline)
         else:
             self.open(held)
 
     def step(self, held: SSAValue | None, *, split: bool) -> None:
-        """The early product of a step and the late one of the step before."""
+        """The early product of a step and the late one of the preceding step."""
         if held is None:
             self.lowering.fill(self.early_pipeline)
             self.lowering.fill(self.late_pipeline, {self.counter: Sym(self.counter) - 1})
@@ -228,7 +228,7 @@ class SoftwarePipelinedLoop:
         """Both products are issued; what does not need the late one runs before it has ended."""
         low, software_pipeline = self.lowering, self.software_pipeline
         assert software_pipeline.late.write is not None
-        ordered, place = low.configuration.warpgroups > 1, Sym(a.WARPGROUP)
+        ordered, place = low.configuration.candidate.warpgroups > 1, Sym(a.WARPGROUP)
         low.await_full(self.early_pipeline)
         if ordered:
             low.emit(order_wait(place))
@@ -240,7 +240,7 @@ class SoftwarePipelinedLoop:
         low.multiply(software_pipeline.late, late, (held, Const(0)))
         low.emit(a.WgmmaCommit())
         if ordered:
-            low.emit(order_arrive(place, low.configuration.warpgroups))
+            low.emit(order_arrive(place, low.configuration.candidate.warpgroups))
         low.emit(a.WgmmaWait(1, [early]))
         self.free(self.early_pipeline)
         self.run(software_pipeline.between, split=split)
@@ -270,12 +270,12 @@ class SoftwarePipelinedLoop:
             self.lowering.op(op, split=split)
 
     def free(self, pipeline: TilePipeline) -> None:
-        """One use of a pipeline is over."""
+        """Ends one use of a pipeline."""
         self.lowering.release(pipeline, Sym(counter(pipeline)))
         self.lowering.emit(a.Advance(counter(pipeline)))
 
     def keep(self, held: SSAValue) -> None:
-        """The left operand of the late product, zero beyond its domain."""
+        """Computes the left operand of the late product, zero beyond its domain."""
         low, dot = self.lowering, self.software_pipeline.late.dot
         value, axes, spans = dot.a, low.axes_of[dot.a], spans_of(dot.a)
         wide = value.owner.x if isinstance(value.owner, tile.Cast) and element(value).is_float else value

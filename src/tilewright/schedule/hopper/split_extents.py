@@ -1,6 +1,6 @@
-"""Streams in parts: for which launches, in which tiles, and who adds the parts.
+"""Split-K variants: for which launches, with which tiles, and whether a cluster or a second kernel adds the parts.
 
-Where a product has few tiles and a long stream, its parts keep the SMs busy that tiles leave idle. Up to 4 parts are
+If a product has few tiles and a long stream, splitting it occupies the SMs that its tiles leave idle. Up to 4 parts are
 added by the CTAs of a cluster, in one kernel; more by a second kernel, from workspaces.
 """
 
@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Const, Expr, all_of, any_of, ceildiv, maximum, minimum, negate
 from tilewright.hw.target import Target
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.tile_prices import Price
@@ -90,7 +90,7 @@ def split_variants(
 
 @dataclass(frozen=True)
 class _Clustered:
-    """Tiles whose parts a cluster adds. ``narrow`` are the extents of a share, ``tiles`` those of a launch."""
+    """A tile whose parts a cluster adds. ``narrow`` are the extents of a share, ``tiles`` the tiles of a launch."""
 
     rows: int
     extents: Mapping[str, int]
@@ -121,18 +121,18 @@ def _clustered(
 
 
 def _read(found: Split) -> Expr:
-    """The time in which everything that the stream loads is read once."""
+    """The time to read everything that the stream loads once."""
     loads = {op.tensor: op for op in found.stream.walk() if isinstance(op, tile.Load)}
     return sum((_bytes(op.tensor) for op in loads.values()), Const(0)) * _READ[0] // _READ[1]
 
 
 def _sums(found: Split, parts: Expr) -> Expr:
-    """The time in which parts are written and read."""
+    """The time to write and read partial sums."""
     sums = sum((prod(x.dims, start=Const(1)) * x.element.bytes for x in found.sums), Const(0))
     return sums.substitute({PARTS.name: parts}) * _SUMMED[0] // _SUMMED[1]
 
 
 def _bytes(tensor: SSAValue) -> Expr:
-    """Of a whole tensor."""
+    """The size of a tensor in bytes."""
     kind = tile.tensor_type(tensor)
     return prod((d.expr for d in kind.dims), start=Const(1)) * kind.element.bytes

@@ -35,7 +35,7 @@ from tilewright.transport.every_thread import values_at
 from tilewright.transport.thread_copies import COPY_BYTES
 
 DESTINATION_ALIGN_BYTES = 128
-"""Where a tensor copy may begin in shared memory (PTX ISA 9.1, 9.7.9.25.5.2)."""
+"""Alignment of a tensor copy's destination in shared memory (PTX ISA 9.1, 9.7.9.25.5.2)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _moves(op: tile.Load, stream: tile.Stream) -> bool:
 
 
 def _vector(op: tile.Load, facts: CallFacts, placement: Placement, threads: int) -> StageVector | None:
-    """The copies of a load, where a unit of them is one of cp.async's."""
+    """The vector for a load, if cp.async can copy it."""
     coords, kind = coords_of(op), element(op.result)
     runs = [(axis, c) for axis, c in enumerate(coords) if isinstance(c, Span)]
     if not runs:
@@ -112,7 +112,7 @@ def _vector(op: tile.Load, facts: CallFacts, placement: Placement, threads: int)
 
 
 def _covered(placement: Placement, cls: int, threads: int) -> int:
-    """How many elements of a class the consumers' threads and registers name."""
+    """The elements of a class that the consumers' threads and registers cover."""
     home = placement.home
     (place,) = home.coordinates((cls,), Sym(t.THREAD), Sym(t.REGISTER))
     thread, register = np.meshgrid(np.arange(threads), np.arange(home.registers((cls,))), indexing="ij")
@@ -143,7 +143,7 @@ def vector_copies(vector: StageVector, tensor: SSAValue, shared: SSAValue, base:
 
 
 def through_map(vector: StageVector, known: Facts) -> StageVector:
-    """The vector as tensor copies bring it, where the rules allow a map for it and zeros arrive beyond its domain."""
+    """The vector copied by TMA, where the rules allow a map and zeros are filled beyond its domain."""
     coords = coords_of(vector.load)
     if not any(isinstance(c, Span) for c in coords) or not reaches_edge(vector.load, 0):
         return vector
@@ -154,5 +154,5 @@ def through_map(vector: StageVector, known: Facts) -> StageVector:
 
 
 def named(vectors: Sequence[StageVector]) -> str:
-    """The vectors' tensors, for a note."""
+    """The names of the vectors' tensors."""
     return ", ".join(dict.fromkeys(tensor_name(v.load) for v in vectors))

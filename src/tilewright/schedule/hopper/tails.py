@@ -33,7 +33,7 @@ _THREAD, _STORE = Sym(t.THREAD), Sym(t.REGISTER)
 
 
 def rows_beyond(plan: DotPlan) -> Span | None:
-    """The range of the rows of a product's right operand that consumers have to clear; None where there are none."""
+    """The rows of a product's right operand that consumers have to clear; None where there are none."""
     if not isinstance(plan.b, TmaOperand) or ends_with_tensor(plan.dot.b, 0):
         return None
     source, perm = source_of(plan.dot.b)
@@ -51,7 +51,7 @@ def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr], *, 
     held = plan.b.shared.shared_tile
     assert held is not None, "tiles are whole panels of whole swizzle periods"
     data, base = lowering.shared_operand(plan.b, plan.dot)
-    lines, warpgroups = held.rows * held.panels, lowering.configuration.warpgroups
+    lines, warpgroups = held.rows * held.panels, lowering.configuration.candidate.warpgroups
     k_major = plan.b.plan.major is Major.K
     vector, sharing = _dealt(held, warpgroups, held.element_bytes if k_major else MAX_VECTOR_BYTES)
     lanes, own = held.panel // vector, lines // sharing
@@ -85,11 +85,12 @@ def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr], *, 
 
 
 def _store_zeros(lowering: RoleContext, plan: DotPlan, fill: a.ZeroFill, sharing: int) -> None:
-    """The stores of ``sharing`` warpgroups: after earlier products of the tile by all, before the next ones."""
+    """The stores of ``sharing`` warpgroups: after all have finished earlier products of the tile, before the next
+    ones."""
     assert isinstance(plan.b, TmaOperand)
     if len(copied_tiles(lowering.configuration.dots)[plan.b.load]) > 1:
         lowering.emit(t.Barrier())
-    if sharing < lowering.configuration.warpgroups:
+    if sharing < lowering.configuration.candidate.warpgroups:
         fill.at(line_of(plan.dot), plan.dot.name)
         lowering.emit(t.If(Sym(a.WARPGROUP) < sharing, t.block([fill]), t.block()))
     else:

@@ -66,7 +66,7 @@ class TilePipeline:
 
     @property
     def in_stream(self) -> bool:
-        """Filled more than once by a program: its tiles are loaded in a stream."""
+        """Whether a program fills it more than once: its tiles are loaded in a stream."""
         return isinstance(self.block.parent_op(), tile.Stream)
 
     def with_stages(self, stages: int, programs: int = 1) -> TilePipeline:
@@ -85,17 +85,17 @@ class TilePipeline:
 
     @property
     def cp_async_tiles(self) -> bool:
-        """Some of them by cp.async."""
+        """Whether some tiles are copied by cp.async."""
         return any(isinstance(s.copied, ThreadCopiedOperand) and s.copied.asynchronous for s in self.slots)
 
     @property
     def uses_cp_async(self) -> bool:
-        """Tiles or vectors are copied by cp.async."""
+        """Whether tiles or vectors are copied by cp.async."""
         return bool(self.copied_vectors) or self.cp_async_tiles
 
     @property
     def uses_loads(self) -> bool:
-        """Some of them by loads and stores."""
+        """Whether some tiles are copied by loads and stores."""
         return any(isinstance(s.copied, ThreadCopiedOperand) and not s.copied.asynchronous for s in self.slots)
 
 
@@ -166,9 +166,9 @@ def at_level(block: Block, op: Operation) -> Operation:
 
 
 def accumulates(stream: tile.Stream, dots: Sequence[DotPlan]) -> bool:
-    """The stream's body does nothing but add products of copied tiles to fragments.
+    """Whether the stream's body only adds products of copied tiles to fragments.
 
-    Then a product may stay in flight while the next is issued: nothing else touches the fragments.
+    Then a product may stay in flight while the next one is issued: nothing else uses the fragments.
     """
     own = {p.dot: p for p in dots if stream.is_ancestor(p.dot)}
     pattern: set[Operation] = set()
@@ -210,7 +210,7 @@ def only_places(op: Operation, copied: Collection[Operation]) -> bool:
 
 
 def other_uses(load: tile.Load | tile.Gather) -> bool:
-    """The copied tile is used by something else than products, views and a conversion apart."""
+    """Whether the copied tile is used by anything but products, views and a conversion."""
     pending = [load.results[0]]
     while pending:
         for use in pending.pop().uses:

@@ -1,4 +1,4 @@
-"""The time of tiles of products, as few numbers predict it."""
+"""Estimated times of tiles of products, by a model of few parameters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Price:
     least: int = 0
 
     def steps(self, count: Expr, sectors: Expr) -> Expr:
-        """The time of so many steps; ``sectors`` is 1 where rows begin inside of one."""
+        """The time of ``count`` steps; ``sectors`` is 1 where rows begin inside of a sector."""
         more = 0 if self.across is None else self.across - self.step
         return count * (sectors * more + self.step)
 
@@ -51,7 +51,7 @@ class Price:
         return replace(self, step=round(self.step * more), across=across)
 
     def between(self, other: Price, part: float) -> Price:
-        """That of a tile whose size is between those of two others: ``part`` of the way from this one."""
+        """The interpolated price of a tile between two others: ``part`` of the way from this one."""
 
         def mixed(own: int, its: int) -> int:
             return round(own + (its - own) * part)
@@ -62,7 +62,7 @@ class Price:
         )
 
     def time(self, waves: Expr, count: Expr, sectors: Expr) -> Expr:
-        """That of a launch of so many waves of tiles."""
+        """The time of a launch of ``waves`` waves of tiles."""
         tile = self.steps(count, sectors) + self.tile
         return waves * (maximum(tile, self.least) if self.least else tile) + self.launch
 

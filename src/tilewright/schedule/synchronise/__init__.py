@@ -1,7 +1,7 @@
-"""Synchronisation synthesis: which waits, fences and joins a protocol needs, and where.
+"""Synthesis of synchronisation: the waits, fences and barriers that a protocol needs, and where.
 
-``synchronised`` puts back a least-cost set that proves into a protocol without any; ``unneeded`` lists the ops whose
-removal keeps the proof. The prover is passed in: this room decides, it does not judge.
+``synchronised`` inserts a least-cost set with which a protocol is proved; ``unneeded`` lists ops that can be removed
+without losing the proof. The prover is a parameter: this room does not judge.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ from __future__ import annotations
 from tilewright.schedule.synchronise.cost import cost, stripped
 from tilewright.schedule.synchronise.reorder import late_waits
 from tilewright.schedule.synchronise.search import Synchronised, synchronised, unneeded
-from tilewright.schedule.synchronise.types import Clash, Prover
+from tilewright.schedule.synchronise.types import ProtocolViolation, Prover
 
-__all__ = ["Clash", "Prover", "Synchronised", "cost", "late_waits", "stripped", "synchronised", "unneeded"]
+__all__ = ["ProtocolViolation", "Prover", "Synchronised", "cost", "late_waits", "stripped", "synchronised", "unneeded"]

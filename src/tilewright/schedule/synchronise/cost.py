@@ -1,4 +1,4 @@
-"""Which ops only order others, and what they cost."""
+"""The ops that only synchronise, and their costs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, 
 from tilewright.protocol.prices import sync_price
 
 LOOP_WEIGHT = 16.0
-"""How often a loop's body is thought to run."""
+"""Assumed iterations of a loop."""
 _GROUP_IN_FLIGHT = 0.5
-"""Of a group wait's price, what it costs when a group may stay in flight."""
+"""Factor on a group wait's price for each group that may stay in flight."""
 
 NAMED_BARRIERS = 16
-"""Of a CTA (PTX ISA 9.1, 9.7.13.1)."""
+"""Named barriers of a CTA (PTX ISA 9.1, 9.7.13.1)."""
 
 
 def is_sync(role: Role, step: Step) -> bool:
-    """Whether the synthesis decides on this step: takes it out and puts it back.
-
-    It does on waits, fences, and joins of one role's threads. Arrivals, commits and barriers between roles stay, for
-    they say what the phases are.
-    """
+    """Whether the synthesis removes and inserts this step: waits, fences, and barriers of one role's threads. Arrivals,
+    commits and barriers between roles stay, because they define the phases."""
     found = [_decided(role, effect) for effect in step.op.effects if not isinstance(effect, Commit)]
     return bool(found) and all(found)
 
@@ -48,7 +45,7 @@ def _decided(role: Role, effect: Effect) -> bool:
 
 
 def stripped(protocol: Protocol) -> Protocol:
-    """The protocol without waits, fences and joins."""
+    """The protocol without waits, fences and barriers of one role."""
 
     def edit(spot: NodePath, step: Step) -> tuple[Node, ...]:
         return () if is_sync(protocol.roles[spot.role], step) else (step,)
@@ -57,7 +54,7 @@ def stripped(protocol: Protocol) -> Protocol:
 
 
 def cost(protocol: Protocol) -> float:
-    """Cycles of all waits, fences and joins, each weighted by the loops around it."""
+    """Cycles of all waits, fences and barriers, weighted by the loops around them."""
     return sum(step_cost(step, depth) for role in protocol.roles for step, depth in _syncs(role, role.body, 0))
 
 
@@ -83,7 +80,7 @@ def _syncs(role: Role, nodes: tuple[Node, ...], depth: int) -> Iterator[tuple[St
 
 
 def join(protocol: Protocol, role: int) -> Step:
-    """The cheapest op that joins all threads of a role: a warp's, or a named barrier that no other role uses."""
+    """The cheapest barrier of all threads of a role: a warp's, or a named barrier that no other role uses."""
     threads = protocol.roles[role].threads
     if threads == WARP_THREADS:
         return Step(ops.WarpSync(), By.ALL)
@@ -91,7 +88,7 @@ def join(protocol: Protocol, role: int) -> Step:
 
 
 def _free_barrier(protocol: Protocol, role: int) -> int:
-    """The role's own join so far, or the least number that nobody uses."""
+    """The number of the role's own barrier, or the least unused one."""
     mine: set[int | None] = set()
     others: set[int | None] = {0}
     for i, r in enumerate(protocol.roles):

@@ -1,6 +1,7 @@
-"""What may mend a clash: waits, fences and joins at the places that the clash and the program's own indices suggest.
+"""Candidate fixes of a violation: waits, fences and barriers, at places that the violation and the program's own
+indices suggest.
 
-Nothing here knows whether a fix is right; the prover does. Fixes come cheapest first, and near the clash.
+The prover decides whether a fix is right. Fixes come cheapest first, and near the violation.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tilewright.protocol.effects import (
 )
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
 from tilewright.schedule.synchronise.cost import join
-from tilewright.schedule.synchronise.types import Clash, Fix
+from tilewright.schedule.synchronise.types import Fix, ProtocolViolation
 
 MOST_IN_FLIGHT = 3
 """Groups that a wait may leave open."""
@@ -52,7 +53,7 @@ def _arrives(op: ops.Op) -> bool:
 
 
 def _hands_on(op: ops.Op) -> bool:
-    """Whether a thread hands on by the op what it has done."""
+    """Whether a thread publishes its earlier accesses by the op."""
     syncs = (sync.arrives and sync.scope is not BarrierScope.WARP for sync in op.of(Sync))
     return _arrives(op) or op.engine is Engine.STORES or any(syncs)
 
@@ -62,7 +63,8 @@ def _joins_cta(op: ops.Op) -> bool:
 
 
 def _arrival(op: ops.Op, tracked: bool = True) -> ops.Slot | None:
-    """The barrier on which an op arrives by itself, with no bytes to come; ``tracked``: or when products are done."""
+    """The barrier on which an op arrives by itself, without expecting bytes; ``tracked``: also on completion of
+    products."""
     signals = list(op.of(Signal))
     mine = (x for x in signals if x.arrivals and (x.after is None or (tracked and x.after is TENSOR)))
     return next((x.bar for x in mine if not any(y.expects for y in signals)), None)
@@ -76,37 +78,37 @@ def _fills(access: Access, buffer: str) -> bool:
     return access.writes and access.region.buffer == buffer
 
 
-def fixes(protocol: Protocol, clash: Clash) -> Iterator[Fix]:
-    """Candidates that may mend ``clash``."""
-    yield from _Mender(protocol, clash).run()
+def fixes(protocol: Protocol, violation: ProtocolViolation) -> Iterator[Fix]:
+    """Candidate fixes of ``violation``."""
+    yield from _FixFinder(protocol, violation).run()
 
 
 @dataclass
-class _Mender:
+class _FixFinder:
     protocol: Protocol
-    clash: Clash
+    violation: ProtocolViolation
 
     def __post_init__(self) -> None:
         found = dict(spots(self.protocol))
         self.steps = found
-        self.here = self.clash.spot
-        self.there = self.clash.other
+        self.here = self.violation.spot
+        self.there = self.violation.other
         self.step = found.get(self.here) if self.here is not None else None
-        if self.there is None and self.clash.code == "MBR016":
+        if self.there is None and self.violation.code == "MBR016":
             self.there = self._writer()
         self.other = found.get(self.there) if self.there is not None else None
 
     def _writer(self) -> NodePath | None:
-        """A step that writes what the clash reads, where the run met none."""
+        """A step that writes what the violating step reads, where the run had none."""
         if self.step is None:
             return None
-        wanted = self.clash.buffer
+        wanted = self.violation.buffer
         others = ((spot, step) for spot, step in self.steps.items() if spot != self.here)
         writers = (spot for spot, step in others if any(_fills(x, wanted) for x in step.op.accesses))
         return next(writers, None)
 
     def run(self) -> Iterator[Fix]:
-        code = self.clash.code
+        code = self.violation.code
         if code == "MBR024":
             yield from self._drains()
         if self.here is None or self.step is None:
@@ -135,7 +137,8 @@ class _Mender:
 
     @property
     def _among_threads(self) -> bool:
-        """Both sides are one role's, and no barrier tracks the other: its threads have to meet."""
+        """Whether both accesses are one role's and no barrier tracks the other one: the role's threads need a
+        barrier."""
         same = self.here is not None and self.there is not None and self.here.role == self.there.role
         return same and self.other is not None and self.other.op.slot is None
 
@@ -149,7 +152,7 @@ class _Mender:
         return (Insertion(spot, Step(op, by), behind=True),)
 
     def _proxy_fences(self) -> Iterator[Fix]:
-        """Behind the generic access by its own threads, or (cp.async) before its use."""
+        """A proxy fence after the generic access, in its threads, or (cp.async) before its use."""
         assert self.here is not None
         assert self.step is not None
         if self.there is not None and self.other is not None and not _queued(self.other.op, CP_ASYNC):
@@ -177,7 +180,7 @@ class _Mender:
             yield self._behind(spot, ops.FenceMbarrierInit(), step.by)
 
     def _descriptors(self) -> Iterator[Fix]:
-        """A rewritten descriptor is released where it was rewritten, and acquired there or before its use."""
+        """A rewritten tensor map is released where it was rewritten, and acquired there or before its use."""
         for spot, step in self.steps.items():
             for rewrite in (x for x in step.op.accesses if x.mode is Mode.REPLACE):
                 assert self.here is not None
@@ -187,7 +190,7 @@ class _Mender:
 
     # -- joins ----------------------------------------------------------------------------------------------------
     def _joins(self) -> Iterator[Fix]:
-        """The threads of a role meet: before the clash, or before its other side is handed on."""
+        """A barrier of a role's threads: before the violation, or before the other access is published."""
         assert self.here is not None
         if self.there is None:
             yield from ((Insertion(s, join(self.protocol, s.role)),) for s in self._next(self.here, _hands_on))
@@ -200,7 +203,8 @@ class _Mender:
 
     # -- groups ---------------------------------------------------------------------------------------------------
     def _group_waits(self) -> Iterator[Fix]:
-        """The other side is a group's access: its threads wait, before the clash or before they hand it on."""
+        """The other access is in an asynchronous group: its threads wait for it, before the violation or before they
+        publish it."""
         if self.there is None or self.other is None or self.here is None:
             return
         kinds = _waits_for(self.other.op)
@@ -213,7 +217,7 @@ class _Mender:
             yield from ((wait, Insertion(wait.spot, join(self.protocol, wait.spot.role))) for wait in waits)
 
     def _together(self) -> Iterator[Fix]:
-        """Neither a wait here nor one more step there is enough: both."""
+        """Both a wait here and a further step there, where neither alone suffices."""
         assert self.here is not None
         if self.there is None or self.there.role == self.here.role:
             return
@@ -221,9 +225,9 @@ class _Mender:
             yield from ((*wait, *more) for more in (*self._group_waits(), *self._joins()))
 
     def _drains(self) -> Iterator[Fix]:
-        """Everything that a role starts is waited for at its end."""
+        """Waits at a role's end for everything that it has started."""
         for role, body in ((i, r.body) for i, r in enumerate(self.protocol.roles)):
-            if role != self.clash.role:
+            if role != self.violation.role:
                 continue
             end = NodePath(role, (len(body) - 1,))
             for spot, step in self.steps.items():
@@ -232,7 +236,7 @@ class _Mender:
 
     # -- mbarriers ------------------------------------------------------------------------------------------------
     def _waits(self) -> Iterator[Fix]:
-        """A wait before the clash, for a barrier that the other side completes or is handed on by."""
+        """A wait before the violation, for a barrier that the other access completes or is published by."""
         assert self.here is not None
         assert self.step is not None
         slots = {b.name: b.slots for b in self.protocol.barriers}
@@ -252,8 +256,8 @@ class _Mender:
                     )
 
     def _barriers(self) -> list[str]:
-        """Barriers to wait for: the one that tracks the other side, those its role arrives on next, with arrivals that
-        count as the bytes in question do first, then any that another role arrives on."""
+        """Barriers to wait for: the one that tracks the other access, those on which its role arrives next (first those
+        whose arrivals use the same stage), then any on which another role arrives."""
         assert self.here is not None
         found: list[str] = []
         if self.there is not None and self.other is not None:
@@ -271,7 +275,7 @@ class _Mender:
         return [name for name in dict.fromkeys(found) if name not in own]  # it hands on there, it does not take
 
     def _given_back(self) -> Iterator[str]:
-        """Barriers on which others arrive once they have read what the clash's own barrier tracks."""
+        """Barriers on which others arrive once they have read what the violation's own barrier tracks."""
         assert self.here is not None
         bar = self.step.op.slot if self.step is not None else None
         name = bar.barrier if bar is not None else ""
@@ -288,7 +292,7 @@ class _Mender:
         return next(x.bar for x in self.steps[spot].op.of(Signal) if x.arrivals)
 
     def _shared(self, op: ops.Op) -> Iterator[Expr]:
-        """What numbers the stages of the buffers that both sides of the clash touch, on the side of ``op``."""
+        """The stage indices, on the side of ``op``, of the buffers that both accesses use."""
         assert self.step is not None
         assert self.other is not None
         both = {r.buffer for r in self.step.op.regions} & {r.buffer for r in self.other.op.regions}
@@ -304,8 +308,8 @@ class _Mender:
         )
 
     def _uses(self, slots: int) -> list[Expr]:
-        """Expressions that may number the uses of a ring of ``slots`` at the clash: those of its own bytes, of its
-        step and its role, then the counters that go on as often as the other side runs."""
+        """Candidate use numbers of a pipeline of ``slots`` at the violation: from its own bytes, its step and its role,
+        then counters by how closely their loops match those of the other access."""
         assert self.here is not None
         assert self.step is not None
         role = self.protocol.roles[self.here.role]
@@ -324,7 +328,7 @@ class _Mender:
         return [e for e in dict.fromkeys(found) if e.symbols <= scope]
 
     def _paces(self, counter: str) -> int:
-        """How far the loops in which a counter goes on are from those in which the other side runs."""
+        """The difference in depth between the loops that advance a counter and those around the other access."""
         assert self.here is not None
         side = self.there if self.there is not None else self.here
         wanted = len(list(_loops(self.protocol.roles[side.role].body, side.path)))
@@ -340,8 +344,8 @@ class _Mender:
 
     # -- places ---------------------------------------------------------------------------------------------------
     def _next(self, spot: NodePath, test: Test) -> list[NodePath]:
-        """Steps that pass a test and that the same role runs after ``spot``: later ones in order, then earlier ones of
-        the loops around it."""
+        """Steps of the same role that pass a test and run after ``spot``: later ones in order, then earlier ones of the
+        loops around it."""
         mine = [s for s in self.steps if s.role == spot.role and test(self.steps[s].op)]
         around = _outermost(self.protocol.roles[spot.role].body, spot.path)
         later = [s for s in mine if s.path > spot.path]
@@ -349,18 +353,18 @@ class _Mender:
         return later + again
 
     def _previous(self, spot: NodePath, test: Test) -> list[NodePath]:
-        """The nearest step that passes a test before ``spot`` in its own block."""
+        """The nearest step before ``spot`` in its block that passes a test."""
         block = [s for s in self.steps if s.role == spot.role and s.path[:-1] == spot.path[:-1] and s < spot]
         return [s for s in block if test(self.steps[s].op)][-1:]
 
 
 def _waits_for(op: ops.Op) -> list[type[Any]]:
-    """The ops that wait for the groups that an op's accesses are in."""
+    """The ops that wait for the groups of an op's accesses."""
     return [_GROUP_WAITS[q] for q in dict.fromkeys(x.queue for x in op.accesses) if q in _GROUP_WAITS]
 
 
 def _waits_of(kind: type[Any]) -> Sequence[ops.Op]:
-    """Waits of a kind, the one that leaves most in flight first."""
+    """Waits of a kind, the one that leaves most groups in flight first."""
     if kind in (ops.Tcgen05WaitLd, ops.Tcgen05WaitSt):
         return [kind()]
     if kind is ops.BulkWait:
@@ -369,7 +373,7 @@ def _waits_of(kind: type[Any]) -> Sequence[ops.Op]:
 
 
 def _wait(name: str, slots: int, use: Expr, lap: int, scope: ops.Scope) -> ops.Wait:
-    """A wait for use number ``use`` of a ring: in its own lap (0), or for the lap before (1)."""
+    """A wait for use number ``use`` of a pipeline: in its own phase (0), or for the phase before (1)."""
     return ops.Wait(ops.Slot(name, use % slots), (use // slots + lap) % 2, scope)
 
 

@@ -1,4 +1,4 @@
-"""Independent ops change places: waits move down to the first step that needs them."""
+"""Moves waits down past independent ops, to the first step that needs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.protocol.model import If, Loop, Node, Protocol, Step
 
 
 def late_waits(protocol: Protocol) -> Protocol:
-    """Every wait as late as its independence allows: threads do what needs no wait first."""
+    """The protocol with every wait as late as independence allows."""
     return replace(protocol, roles=tuple(replace(r, body=_sunk(protocol, r.body)) for r in protocol.roles))
 
 

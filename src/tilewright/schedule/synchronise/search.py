@@ -1,8 +1,9 @@
-"""Counterexamples lead: the prover says what is wrong, a fix is put in, until nothing is; then what is idle goes again.
+"""Counterexample-guided synthesis: while the prover reports a violation, a fix is inserted; then redundant ops are
+removed.
 
-Inserting one op at a time is a depth-first search. A fix is kept if the prover gets further with it: another clash, or
-the same one later. What is found is then made minimal: no wait, fence or join of it can be dropped, none of its group
-waits can leave one more group in flight, and the prover agrees with each step of that.
+Insertion is a depth-first search. A fix is kept if the prover gets further with it: another violation, or the same one
+later. The result is then minimised: no wait, fence or barrier can be dropped and no group wait can leave one more group
+in flight without losing the proof.
 """
 
 from __future__ import annotations
@@ -16,65 +17,69 @@ from tilewright.protocol.edit import Insertion, NodePath, inserted, replaced, sp
 from tilewright.protocol.model import If, Loop, Node, Protocol, Step, steps
 from tilewright.schedule.synchronise.cost import is_sync, step_cost
 from tilewright.schedule.synchronise.fixes import fixes
-from tilewright.schedule.synchronise.types import Clash, Fix, Prover
+from tilewright.schedule.synchronise.types import Fix, ProtocolViolation, Prover
 
 MOST_QUESTIONS = 2000
-"""Questions to the prover before giving up."""
+"""Calls of the prover before giving up."""
 _WRONG_WAIT = ("MBR012", "MBR013", "MBR014")
-"""What is said of a wait for the wrong barrier, slot or parity."""
+"""Codes of a wait for the wrong barrier, slot or parity."""
 
 
 @dataclass(frozen=True)
 class Synchronised:
-    """What the search found: the protocol, or None with the clash that nothing mended."""
+    """The result of the search: the protocol, or None with the violation that no fix resolved."""
 
     protocol: Protocol | None
-    clash: Clash | None
+    violation: ProtocolViolation | None
     questions: int
     """How often the prover was asked."""
 
 
 @dataclass
-class _Asking:
-    """The prover, with a count of questions and the clash that was met with most fixes in."""
+class _CountingProver:
+    """The prover, with the number of calls and the violation that was reached with most fixes."""
 
     prove: Prover
     questions: int = 0
     fixes: int = -1
-    clash: Clash | None = None
+    violation: ProtocolViolation | None = None
 
-    def __call__(self, protocol: Protocol) -> Clash | None:
+    def __call__(self, protocol: Protocol) -> ProtocolViolation | None:
         self.questions += 1
         return self.prove(protocol)
 
-    def stuck(self, clash: Clash, fixes: int) -> None:
-        """Notes where the search stands."""
+    def stuck(self, violation: ProtocolViolation, fixes: int) -> None:
+        """Records the violation that was reached with most fixes."""
         if fixes > self.fixes:
-            self.fixes, self.clash = fixes, clash
+            self.fixes, self.violation = fixes, violation
 
     @property
-    def tired(self) -> bool:
+    def exhausted(self) -> bool:
         return self.questions >= MOST_QUESTIONS
 
 
 def synchronised(protocol: Protocol, prove: Prover) -> Synchronised:
-    """The protocol with a minimal set of waits, fences and joins put in that ``prove`` accepts."""
-    ask = _Asking(prove)
-    clash = ask(protocol)
-    found = protocol if clash is None else _mended(protocol, clash, ask, set(), ())
+    """The protocol with a minimal set of inserted waits, fences and barriers that ``prove`` accepts."""
+    ask = _CountingProver(prove)
+    violation = ask(protocol)
+    found = protocol if violation is None else _repaired(protocol, violation, ask, set(), ())
     if not isinstance(found, Protocol):
-        return Synchronised(None, ask.clash, ask.questions)
+        return Synchronised(None, ask.violation, ask.questions)
     return Synchronised(_minimal(found, ask), None, ask.questions)
 
 
-def _mended(
-    protocol: Protocol, clash: Clash, ask: _Asking, seen: set[Protocol], put_in: tuple[Step, ...]
+def _repaired(
+    protocol: Protocol,
+    violation: ProtocolViolation,
+    ask: _CountingProver,
+    seen: set[Protocol],
+    put_in: tuple[Step, ...],
 ) -> Protocol | Step | None:
-    """Depth first over fixes that get the prover further. Where none does and the clash is at a step ``put_in``, that
-    step is to blame: it is the answer, and the search goes back to where it was chosen."""
-    ask.stuck(clash, len(put_in))
-    for fix in fixes(protocol, clash):
-        if ask.tired:
+    """Depth-first search over fixes with which the prover gets further. If none helps and the violation is at a step
+    ``put_in``, that step is the result, and the search returns to where it was chosen."""
+    ask.stuck(violation, len(put_in))
+    for fix in fixes(protocol, violation):
+        if ask.exhausted:
             return None
         trial = inserted(protocol, fix)
         if trial in seen or _repeats(trial, fix):
@@ -84,17 +89,17 @@ def _mended(
         if after is None:
             return trial
         steps = tuple(x.step for x in fix)
-        if not _further(clash, after, _step(trial, after.spot), steps):
+        if not _further(violation, after, _step(trial, after.spot), steps):
             continue
-        found = _mended(trial, after, ask, seen, (*put_in, *steps))
+        found = _repaired(trial, after, ask, seen, (*put_in, *steps))
         if isinstance(found, Protocol) or (isinstance(found, Step) and all(found is not x for x in steps)):
             return found
-    here = _step(protocol, clash.spot)
+    here = _step(protocol, violation.spot)
     return here if any(here is x for x in put_in) else None
 
 
 def _repeats(trial: Protocol, fix: Fix) -> bool:
-    """Whether a step of the fix stands beside its equal: once more changes nothing."""
+    """Whether a step of the fix is next to an equal one, and so without effect."""
     return any(
         one.role == two.role and one.path[:-1] == two.path[:-1] and first == second
         for (one, first), (two, second) in pairwise(spots(trial))
@@ -106,8 +111,8 @@ def _step(protocol: Protocol, wanted: NodePath | None) -> Step | None:
     return next((step for spot, step in spots(protocol) if spot == wanted), None)
 
 
-def _further(before: Clash, after: Clash, at: Step | None, steps: tuple[Step, ...]) -> bool:
-    """Whether the fix ``steps`` changed the clash for the better."""
+def _further(before: ProtocolViolation, after: ProtocolViolation, at: Step | None, steps: tuple[Step, ...]) -> bool:
+    """Whether the fix ``steps`` changed the violation for the better."""
     if after.code == "MBR012" != before.code:
         return False  # all arrivals are there: fewer waits never end in a deadlock, so one too many does
     if after.code in _WRONG_WAIT and any(at is x for x in steps):
@@ -115,8 +120,8 @@ def _further(before: Clash, after: Clash, at: Step | None, steps: tuple[Step, ..
     return (before.code, before.detail, before.instance) != (after.code, after.detail, after.instance)
 
 
-def _minimal(protocol: Protocol, ask: _Asking) -> Protocol:
-    """Drops and weakens, dearest op first, as long as the prover agrees."""
+def _minimal(protocol: Protocol, ask: _CountingProver) -> Protocol:
+    """Drops or weakens ops, the most expensive first, as long as the protocol is proved."""
     done: set[int] = set()
     kept: list[Step] = []  # what ``done`` knows by identity stays alive
     while True:
@@ -146,7 +151,7 @@ def _weaker(protocol: Protocol, spot: NodePath, step: Step) -> Iterator[Protocol
 
 
 def _hoists(protocol: Protocol, spot: NodePath, step: Step) -> Iterator[NodePath]:
-    """Loops around a step that it does not depend on, outermost first, as far as nothing between depends on them."""
+    """Loops around a step out of which it can move, outermost first."""
     nodes, changing = protocol.roles[spot.role].body, step.op.symbols
     loops: list[NodePath] = []
     for i, position in enumerate(spot.path[:-1]):
@@ -184,7 +189,7 @@ def _depth(nodes: tuple[Node, ...], path: tuple[int, ...]) -> int:
 
 
 def unneeded(protocol: Protocol, prove: Prover) -> tuple[NodePath, ...]:
-    """Sync ops whose removal, each alone, keeps the proof."""
+    """Synchronisation ops that can be removed, each alone, without losing the proof."""
     return tuple(
         spot for spot, step in spots(protocol) if ops.only_orders(step.op) and prove(replaced(protocol, spot)) is None
     )

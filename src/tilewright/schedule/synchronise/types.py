@@ -1,4 +1,4 @@
-"""What the search asks its prover, and what it changes."""
+"""The types of the synthesis: violations, provers and fixes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tilewright.protocol.model import Protocol
 
 
 @dataclass(frozen=True)
-class Clash:
-    """Why a protocol is not proved: the code of the rule, the step that breaks it and the one it clashes with.
+class ProtocolViolation:
+    """Why a protocol is not proved: the code of the rule, the step that breaks it and the one it conflicts with.
 
-    ``role`` is that of the step's threads. ``instance`` holds the trip counts that show the clash, least ones first:
-    a protocol with more of its faults mended needs others.
+    ``role`` is that of the step's threads. ``instance`` holds the trip counts that show the violation, the smallest
+    first; a protocol with more faults repaired needs others.
     """
 
     code: str
@@ -24,12 +24,12 @@ class Clash:
     instance: tuple[tuple[str, int, int], ...]
     detail: str
     buffer: str = ""
-    """What is read, where nothing was written to it before."""
+    """The buffer that is read, where nothing was written to it before."""
 
 
-Prover = Callable[[Protocol], Clash | None]
+Prover = Callable[[Protocol], ProtocolViolation | None]
 """None: proved."""
 
 
 Fix = tuple[Insertion, ...]
-"""Steps that together may mend a clash."""
+"""Steps that together may resolve a violation."""

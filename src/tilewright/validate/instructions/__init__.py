@@ -1,1 +1,1 @@
-"""What PTX instructions do to registers and events, a file per subject."""
+"""The semantics of PTX instructions on registers and events, one file per topic."""

@@ -1,4 +1,4 @@
-"""What each PTX instruction does to the registers and to the events of its region (PTX ISA 9.1, chapter 9)."""
+"""The effect of each PTX instruction on registers and on the events of its region (PTX ISA 9.1, chapter 9)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
 _OF_ANOTHER_FORM = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What handlers end with where an instruction has more, fewer or other operands than it takes."""
+"""Exceptions of handlers for instructions with other operands than they expect."""
 
 _ANY_WIDTH = frozenset(("ld", "st", "cvt"))
 """Registers of these may be wider than what is moved (PTX ISA 9.1, 9.4.1); of others both sizes agree."""
 
 _SEVERAL = ("v2", "v4", "v8", "x1", "x2", "x4")
-"""Modifiers that say how many registers stand in braces."""
+"""Modifiers that give the number of registers in braces."""
 
 Environment = dict[str, "Value | int | object"]
 
@@ -55,7 +55,7 @@ class ProgramState(Protocol):
     parameter_bytes: Mapping[str, int]
     constants: Mapping[str, bytes]
     changing: frozenset[str]
-    """Tensors that somebody writes while the kernel runs."""
+    """Tensors that are written while the kernel runs."""
     shared: frozenset[str]
     """Variables in shared memory."""
     several: frozenset[str]
@@ -303,7 +303,7 @@ class Instructions:
         return made
 
     def synchronised(self) -> None:
-        """What other threads write may be seen from here on, behind a wait or an arrival."""
+        """After a wait or an arrival, writes of other threads may be visible."""
         for name in [n for n in self.program.environment if n.startswith("@")]:
             self.program.environment[name] = self.terms.of(
                 0, self.terms.atom("after", "ptx", self.instruction.index, low=0)
@@ -311,7 +311,7 @@ class Instructions:
             self.marks[self.instruction.index] = self.region.events[-1]
 
     def state(self, tensor: str) -> Value | None:
-        """What stands for the contents of a tensor, or of shared memory; None where nothing changes them."""
+        """The state of a tensor, or of shared memory; None where it is constant."""
         found = self.program.environment.get(f"@{tensor}")
         assert found is None or isinstance(found, Poly | Choice)
         return found
@@ -337,7 +337,7 @@ class Instructions:
         return found
 
     def _require_space(self, address: Poly) -> None:
-        """An address lies in the state space that the instruction names; a generic one says in which it lies."""
+        """Requires that an address lies in the instruction's state space; a generic one gives its own."""
         atoms = [self.terms.atoms[m[0]] for m, c in self.terms.resize(address, 0).terms if len(m) == 1 and c == 1]
         of_tensor = any(a.kind == "address" for a in atoms)
         in_window = any(a.kind == "window" for a in atoms)

@@ -81,11 +81,11 @@ _FORMS: Mapping[str, str] = {
 _READ = {opcode: re.compile(form) for opcode, form in _FORMS.items()}
 
 _MOST_OPERANDS = {"mbarrier.arrive": 2, "mbarrier.arrive.expect_tx": 3}
-"""Where one more operand has a meaning: an arrival counts once unless it says otherwise."""
+"""Instructions with an optional operand: an arrival counts once unless it says otherwise."""
 
 
 def is_read(i: Instruction) -> bool:
-    """Whether everything that an instruction's name says, and its number of operands, is looked at here."""
+    """Whether every modifier of an instruction, and its number of operands, is handled."""
     if not _is_listed(i.opcode, i.modifiers):
         return False
     if i.opcode in ("bra", "ret") and i.modifiers and i.guard is not None:

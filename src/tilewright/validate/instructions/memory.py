@@ -45,7 +45,7 @@ def _ld(machine: Instructions, i: Instruction) -> None:
 
 
 def _parameter(machine: Instructions, source: Address, name: str, kind: str) -> Value:
-    """What a launch has put there, or its low bits; of a tensor map only where it lies is known."""
+    """The launch's value of a parameter, or its low bits; of a tensor map only the address."""
     found, size = machine.program.parameters[name], machine.program.parameter_bytes[name]
     if source.offset or bits_of(kind) > 8 * size or size > _LARGEST_BYTES:
         raise Undecided(f"{kind} of a parameter of {size} bytes", f"line {machine.instruction.line}")
@@ -53,7 +53,7 @@ def _parameter(machine: Instructions, source: Address, name: str, kind: str) -> 
 
 
 _LARGEST_BYTES = 8
-"""Of a parameter that is a number or an address."""
+"""The largest parameter that is a number or an address."""
 
 
 def _of_cluster(machine: Instructions, source: Address, targets: Sequence[Operand]) -> None:
@@ -70,8 +70,8 @@ def _of_cluster(machine: Instructions, source: Address, targets: Sequence[Operan
 
 
 def _vector(machine: Instructions, address: Value, size: int) -> None:
-    """Notes an access of several elements at once, whose address must be a multiple of its bytes; of one element, where
-    the address does not say by itself that it is."""
+    """Records an access whose address must be a multiple of its size: of several elements, or of one whose address does
+    not imply it."""
     where = f"line {machine.instruction.line}"
     for _, here, tensor, offset in machine.places(address):
         several = size > machine.memory.element_bytes.get(tensor, size)

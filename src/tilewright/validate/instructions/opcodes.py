@@ -17,4 +17,4 @@ OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
     **matrices.OPCODES,
 }
 PURE = frozenset((*numbers.OPCODES, *conversions.OPCODES, "mapa", "createpolicy"))
-"""What only computes registers from registers."""
+"""Instructions that only compute registers from registers."""

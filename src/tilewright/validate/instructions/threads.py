@@ -52,11 +52,11 @@ def _bar(machine: Instructions, i: Instruction) -> None:
 
 
 _COUNTED_OPERANDS = 3
-"""Of a barrier of all threads: what it gives, its number, and the predicate that it counts."""
+"""Operands of a barrier that counts: its result, its number, and the counted predicate."""
 
 
 def _count(machine: Instructions, i: Instruction) -> None:
-    """In how many threads of the CTA a predicate holds: one number, of the n-th of such instructions that of the IR's
+    """The number of threads of the CTA for which a predicate holds: the n-th such instruction corresponds to the IR's
     n-th op."""
     target, number, predicate = i.operands
     if machine.region.name != "kernel" or machine.holds != machine.cases.true:

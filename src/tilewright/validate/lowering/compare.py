@@ -1,4 +1,4 @@
-"""Both evaluations of a kernel, path by path, and what they store side by side."""
+"""Evaluates both IRs of a kernel, path by path, and compares their stores."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Unlike:
 
 
 def compare(source: tile.Kernel, lowered: t.Kernel) -> tuple[Unlike, ...]:
-    """Where the Transport IR is not shown to store what the Tile IR stores, for all arguments of its class; empty if
-    nowhere."""
+    """Where the Transport IR is not shown to store what the Tile IR stores, for all arguments of its class; empty if it
+    is."""
     first = _compared_so(source, lowered, inside=False)
     return first if first and _compared_so(source, lowered, inside=True) else ()
 
@@ -89,7 +89,7 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path
 def _on_path(
     source: tile.Kernel, lowered: t.Kernel, program: Program, facts: SymbolFacts, path: Path, told: list[Expr]
 ) -> Iterator[Unlike]:
-    """The same, and the conditions of the launch that branches have told."""
+    """The same on one path, with the launch conditions that its branches imply."""
     if not any(roles(lowered)):
         threads = Threads(lowered, program, facts, path, lowered.threads.data)
         threads.block(lowered.body.block)

@@ -1,4 +1,4 @@
-"""What is known of integers at a place: least values of the forms that predicates bound."""
+"""Facts about integers at a point: lower bounds of the linear forms that predicates bound."""
 
 from __future__ import annotations
 

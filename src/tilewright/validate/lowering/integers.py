@@ -91,7 +91,7 @@ class Integers:
         self._caches: dict[object, dict[Expr, Number]] = {}
 
     def bind(self, name: str, value: Number | None) -> None:
-        """What a name stands for from here on; None for itself."""
+        """Sets the value of a name from here on; None: the name itself."""
         if value is None:
             self.values.pop(name, None)
         else:
@@ -106,7 +106,7 @@ class Integers:
         self._found = self._caches.setdefault(mark, {})
 
     def inlined(self, e: Expr) -> Expr:
-        """An expression without names that stand for another one."""
+        """An expression with all bound names replaced."""
         bound = {n: self.values[n] for n in e.symbols & self.values.keys()}
         return e.substitute({n: v.symbol + int(v.number.flat[0]) for n, v in bound.items() if v.symbol is not None})
 

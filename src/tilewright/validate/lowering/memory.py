@@ -95,7 +95,7 @@ class SharedFills:
         raise Undecided("a read of a fill of shared memory that is none of the program's")
 
     def settled(self) -> None:
-        """Nothing was read from outside of a loop that fills the same place; ``Undecided`` otherwise."""
+        """Raises ``Undecided`` if anything was read from before a loop that fills the same place."""
         for name, reader, writer in self.reads:
             for other in self.fills[name]:
                 if len(other) > len(writer) and other == reader[: len(other)]:
@@ -109,8 +109,8 @@ def _apart(buffer: object, place: Number, size: int) -> tuple[tuple[object, int]
 
 
 SWIZZLED: Mapping[int, tuple[int, int]] = {0: (0, 16), 1: (1, 32), 2: (2, 64), 3: (3, 128)}
-"""Of the swizzles without, of 32, of 64 and of 128 bytes: how many address bits are exchanged, and the bytes of a row
-(PTX ISA 9.1, 5.5.7)."""
+"""Per swizzle (none, 32, 64, 128 bytes): the number of permuted address bits, and the bytes of a row (PTX ISA 9.1,
+5.5.7)."""
 
 
 def swizzled(place: Numbers, bits: int) -> Numbers:

@@ -72,7 +72,7 @@ def term(name: object, *args: Prints) -> Prints:
 
 
 def unordered(name: object, a: Prints, b: Prints) -> Prints:
-    """A commutative function of two arguments, nothing else known of it."""
+    """A commutative function of two arguments without further properties."""
     return mix(mix(a, key("either")) + mix(b, key("either")), key("function", name))
 
 

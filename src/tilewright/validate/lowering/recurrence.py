@@ -49,7 +49,7 @@ class Claims:
 def run_loop(
     loop: int, arithmetic: ElementFunctions, kinds: Sequence[DType], first: Sequence[Prints], step: Step, claims: Claims
 ) -> list[Prints]:
-    """The states after all steps of ``loop``, whose name says how many they are."""
+    """The states after all steps of ``loop``, whose name is their number."""
     if not first:
         step((), True)
         return []

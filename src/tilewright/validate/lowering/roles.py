@@ -113,7 +113,7 @@ class RoleThreads(Threads):
 
     # -- programs and counters ----------------------------------------------------------------------------------------
     def programs(self, op: t.Programs) -> None:
-        """One program; the counters begin where those before left them."""
+        """Executes one program; counters continue from those before."""
         self.interleaving, self.cluster, self.names = op.interleaving, op.cluster_shape, [n.data for n in op.names]
         if self.adds:
             columns = self.cluster[1]
@@ -157,11 +157,11 @@ class RoleThreads(Threads):
             self.hold(name, value)
 
     def _steps(self, begin: Expr, end: Expr) -> Expr:
-        """How many steps a loop has."""
+        """The number of steps of a loop."""
         return end - begin if self.facts.never_negative(end - begin) else maximum(end, begin) - begin
 
     def _advances(self, block: Block) -> dict[str, Expr]:
-        """What one run of a block adds to each counter."""
+        """The amounts by which one run of a block advances each counter."""
         found: dict[str, Expr] = {}
         for op in ops_in(block):
             inner: dict[str, Expr] = {}

@@ -24,9 +24,9 @@ from tilewright.validate.undecided import Undecided
 SCANS = frozenset(fn.value for fn in GROUPS)
 """Functions of scans of which every grouping is the same term."""
 USERS = "fn"
-"""Of scans by a function of the user's."""
+"""The tag of scans by a user's function."""
 SORTS = "sort"
-"""Of steps of a network that sorts."""
+"""The tag of steps of a sorting network."""
 
 Scalar: TypeAlias = GuardedTerms | Bounds
 """A value in a map's body; a predicate is bounds until something but a ``select`` reads it."""

@@ -1,4 +1,4 @@
-"""What one evaluation leaves for the other: loops in their parts, paths, and stores."""
+"""Data that one evaluation passes to the other: loops in their parts, paths, and stores."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StoredElements:
 
     tensor: str
     fn: AtomicFn | None
-    """By what it is reduced into the tensor, if it is."""
+    """The reduction by which it is added to the tensor, if any."""
     around: tuple[int, ...]
     coords: Sequence[Number]
     value: GuardedTerms

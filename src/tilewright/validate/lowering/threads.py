@@ -80,7 +80,7 @@ class Path:
         self.chosen: dict[Expr, int] = {}
 
     def choose(self, what: Expr, count: int) -> int:
-        """One of ``count`` choices for ``what``, always the same."""
+        """One of ``count`` choices for ``what``, the same on every call."""
         if what not in self.chosen:
             place = len(self.chosen)
             if place == len(self.taken):
@@ -116,7 +116,7 @@ class Program:
 
 
 class Threads:
-    """One evaluation of a kernel's body: every thread's registers, along one path."""
+    """One evaluation of a kernel's body: all threads' registers, along one path."""
 
     def __init__(self, kernel: t.Kernel, program: Program, facts: SymbolFacts, path: Path, count: int):
         self.kernel, self.program, self.facts, self.path, self.count = kernel, program, facts, path, count
@@ -141,7 +141,7 @@ class Threads:
 
     @property
     def visits(self) -> Mapping[type[Operation], Callable[[Any, Any], None]]:
-        """What is done at an op of each kind."""
+        """The handler of each kind of op."""
         return VISITS
 
     # -- walk ---------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Threads:
             visit(self, op)
 
     def skip(self, op: Operation) -> None:
-        """What moves no values."""
+        """Ops that move no values."""
 
     def let(self, op: t.Let) -> None:
         """A name; a small remainder is a choice, for it decides what a thread holds, and so is whether a first step is
@@ -222,7 +222,7 @@ class Threads:
         return all(bounds.decided and bounds.mask.all() for bounds in kept)
 
     def truth(self, condition: Expr) -> bool | None:
-        """What a condition is, where nothing but numbers enters it."""
+        """The value of a condition of constants."""
         if condition.symbols - self.integers.values.keys():
             return None
         bounds = self.integers.bounds(condition)
@@ -425,7 +425,7 @@ class Threads:
         return self.resolved(Bounds(np.ones((1, 1), np.bool_), dict(atoms))).atoms
 
     def least(self, form: int) -> int:
-        """What a form is not less than."""
+        """A lower bound of a form."""
         symbol = self.integers.forms.get(form)
         found = None if symbol is None else self.facts.least(self.inlined(symbol))
         return ALWAYS if found is None else found
@@ -679,7 +679,7 @@ class Threads:
         self.held[op.target] = self.held[op.source].at(moved)
 
     def _picks(self, choices: Sequence[Sequence[int]], indices: Sequence[Expr], width: int) -> Numbers:
-        """For every thread, the register that each register comes from."""
+        """Per thread, the source register of each register."""
         found: list[Numbers] = []
         for row, index in zip(choices, indices, strict=True):
             firsts = np.array(row)
@@ -716,7 +716,7 @@ def _wide(value: GuardedTerms, count: int) -> GuardedTerms:
 
 
 def _picked(x: Numbers, at: Numbers, size: int) -> Numbers:
-    """Of every thread the registers ``at``."""
+    """Per thread, the registers ``at``."""
     if x.shape[1] == 1 and size > 1:
         return x
     if at.shape[0] == 1:

@@ -153,7 +153,7 @@ class Tiles:
         return Number(along + origin.number.reshape(()), origin.rest.reshape(()), origin.symbol)
 
     def domain(self, spans: Sequence[Axis], axes: Sequence[int]) -> Bounds:
-        """Which elements are in the domains of some axes."""
+        """The elements inside the domains of some axes."""
         bounds = Bounds(np.ones((1,) * len(spans), np.bool_))
         for axis in axes:
             span = spans[axis]
@@ -282,7 +282,7 @@ class Tiles:
         self.held[op.result] = total
 
     def histogram(self, op: tile.Histogram) -> None:
-        """What all elements of the domain are together, for each bin."""
+        """Per bin, the sum over all elements of the domain."""
         kind = tile_type(op.x)
         bounds = self.domain(kind.axes_tuple, range(kind.rank))
         images, factor = mix(np.broadcast_to(self.held[op.x], kind.shape), COUNTED), weight(bounds.atoms)
@@ -471,7 +471,7 @@ class Tiles:
         self.integers.bind(name, Number(np.zeros((1, 1), np.int64), value, Sym(name)))
 
     def skip(self, op: Operation) -> None:
-        """What computes nothing."""
+        """Ops that compute nothing."""
 
 
 def _of_rank(x: Numbers, rank: int) -> Numbers:

@@ -110,4 +110,4 @@ OPS: dict[type[Operation], Callable[..., None]] = {
     a.MbarrierWait: mbarrier_wait,
     **dict.fromkeys(_PLAIN, plain),
 }
-"""Of ops that change no register: ``validate.lowering`` passes over them."""
+"""Ops that change no register, which ``validate.lowering`` passes over."""

@@ -1,4 +1,4 @@
-"""What runs when: programs, loops, branches, roles, and the counters that they carry."""
+"""Control flow: programs, loops, branches, roles, and the counters that they carry."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def _band(plan: Plan, place: Value, rows: Value, columns: Value, group: int) -> 
 
 
 def _digits(plan: Plan, whole: Value, extents: Sequence[Value]) -> list[Value]:
-    """Those of a number, the last fastest."""
+    """The digits of a number, the last fastest."""
     values, found = plan.values, [whole] * len(extents)
     for i in reversed(range(1, len(extents))):
         above = plan.quotient(whole, extents[i])
@@ -273,7 +273,7 @@ def _at_most_once(op: t.For) -> bool:
 
 
 def _most(e: Expr) -> int | None:
-    """A number that an expression is never above, as its text says; None if it says none."""
+    """An upper bound of an expression that its form implies; None if there is none."""
     if isinstance(e, Min | Max):
         known = [most for x in e.args if (most := _most(x)) is not None]
         enough = known if isinstance(e, Min) or len(known) == len(e.args) else []
@@ -355,7 +355,7 @@ def _counted(plan: Plan, counter: str, value: Value) -> None:
 
 @dataclass(frozen=True)
 class _CarriedState:
-    """What buffers and memory hold where a loop begins, and at the start of an iteration."""
+    """The state of buffers and memory before a loop, and at the start of an iteration."""
 
     before: dict[SSAValue, list[Value]]
     atoms: dict[SSAValue, list[Value]]
@@ -401,7 +401,7 @@ def _closed_again(plan: Plan, name: str, start: Value, by: Value) -> Value:
 
 
 def _advanced(plan: Plan, block: Block, counter: str, loops: tuple[str, ...]) -> Value | None:
-    """By how much one run of a block, in some loops, advances a counter; None where it does not."""
+    """The amount by which one run of a block, in some loops, advances a counter; None where it does not."""
     total: Value | None = None
     for op in ops_in(block):
         by: Value | None = None
@@ -446,7 +446,7 @@ def _advanced_by_loop(plan: Plan, op: t.For, counter: str, loops: tuple[str, ...
 
 
 def _runs(plan: Plan, op: t.For) -> Condition:
-    """Where a loop makes an iteration."""
+    """The condition under which a loop makes an iteration."""
     return plan.values.test(plan.cases.less, plan.expr(op.begin.expr), plan.expr(op.end.expr))
 
 
@@ -476,7 +476,7 @@ def _written(block: Block) -> dict[SSAValue, None]:
 
 
 def _carried_name(terms: Terms, value: Value) -> str:
-    """What a region calls a variable that its loop carries."""
+    """A region's name for a variable that its loop carries."""
     atom = terms.single(value) if isinstance(value, Poly) else None
     assert atom is not None
     return str(atom.args[1])

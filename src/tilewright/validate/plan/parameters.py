@@ -1,4 +1,4 @@
-"""What a launch gives: extents, strides, scalars, addresses, and between which numbers they lie."""
+"""Launch parameters: extents, strides, scalars, addresses, and their ranges."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def parameter(values: Values, name: str, low: int, high: int) -> Value:
 
 
 def ranges(kernel: t.Kernel, grid: Expr) -> dict[str, tuple[int, int]]:
-    """What integers a launch may give: strides of the class's width, scalars of their dtype; extents from 0 on, or from
-    1 where the grid has no programs for 0."""
+    """The ranges of launch integers: strides of the class's width, scalars of their dtype; extents from 0 on, or from 1
+    where the grid has no programs for 0."""
     found: dict[str, tuple[int, int]] = dict.fromkeys(_at_least_one(grid), (1, MAX_EXTENT))
     wide = 1 << (kernel.index_bits.data - 1)
     for arg, name in zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True):

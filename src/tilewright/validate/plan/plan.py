@@ -51,8 +51,8 @@ from tilewright.validate.words import without_upper
 
 @dataclass(frozen=True)
 class LaunchGrid:
-    """What a launch gives: its grid, how many CTAs that is at most, the value of %nctaid.x, and the PTX names of static
-    shared buffers."""
+    """The launch grid: its size and greatest size, the value of %nctaid.x, and the PTX names of static shared
+    buffers."""
 
     grid: Expr
     most_ctas: int
@@ -187,7 +187,7 @@ class Plan:
         self._exprs, self._predicates = {}, {}
 
     def symbol(self, name: str) -> Value:
-        """The integer that a symbol stands for; a parameter where nothing binds it."""
+        """The integer bound to a symbol; a parameter where it is unbound."""
         found = self.symbols.get(name)
         if found is None:
             found = self.symbols[name] = parameter(self.values, name, *self.ranges.get(name, (0, MAX_EXTENT)))
@@ -255,7 +255,7 @@ class Plan:
         return self.terms.resize(self.arithmetic.bitwise("xor", *words), 0)
 
     def predicate(self, node: Expr, register: int | None = None) -> Condition:
-        """The condition that a predicate says."""
+        """The condition of a predicate."""
         if register is not None and t.REGISTER in node.symbols:
             node = node.substitute({t.REGISTER: Const(register)})
         found = self._predicates.get(node)
@@ -288,7 +288,7 @@ class Plan:
 
     # -- events ---------------------------------------------------------------------------------------------------
     def where(self, op: Operation) -> str:
-        """For messages."""
+        """The source line, for messages."""
         loc = getattr(op, "loc", None)
         return f"{op.name}{f' at {loc.data}' if loc is not None else ''}"
 

@@ -1,4 +1,4 @@
-"""What threads do with their registers: element-wise code, reductions, moves between registers and lanes."""
+"""Register ops: element-wise code, reductions, moves between registers and lanes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.validate.values import Value
 
 
 def declare(plan: Plan, op: t.Registers) -> None:
-    """A buffer that nothing is known of."""
+    """Declares a buffer of unknown contents."""
     kind = t.registers_of(op.buffer)
     width = storage_bits(kind.dtype.dtype)
     plan.buffers[op.buffer] = [plan.values.anything(width)] * kind.count.data
@@ -140,7 +140,7 @@ def from_lane(plan: Plan, mode: str, word: Value, lane: Value) -> Value:
 
 
 def picked(plan: Plan, choices: Sequence[int], index: Value, of: Callable[[int], Value]) -> Value:
-    """One of several by an index that depends on the thread."""
+    """Selects by an index that depends on the thread."""
     if len(set(choices)) == 1:
         return of(choices[0])
     numbers = plan.terms.per_thread(index) if isinstance(index, Poly) else None
