@@ -42,6 +42,7 @@ STAGES = 2
 
 _MISSING: dict[type[object], tuple[str, ...]] = {
     ops.MbarrierInit: ("MBR021",),
+    ops.FenceMbarrierInit: ("MBR022",),
     ops.Arrive: ("MBR012",),
     ops.ArriveExpectTx: ("MBR012",),
     ops.BulkCommit: ("MBR023", "MBR024"),
@@ -53,20 +54,25 @@ _MISSING: dict[type[object], tuple[str, ...]] = {
     ops.CtaSync: ("MBR012",),
     ops.BarSync: ("MBR013", "MBR016", "MBR017", "MBR023", "MBR026"),
     ops.BarArrive: ("MBR012",),
+    ops.ClusterArrive: ("MBR034",),
+    ops.ClusterWait: ("MBR025", "MBR034", "MBR037"),
 }
 """The codes that name rightly what a kernel lacks without an op of this kind. A dropped arrival leaves a wait without
 end; a dropped group wait shows where its bytes are touched, or at the end; a dropped barrier shows in what it ordered:
-bytes, phases (lapping) or the turns of another barrier."""
-_WAITS = {"full": ("MBR016",), "empty": ("MBR015", "MBR017")}
+bytes, phases (lapping) or the turns of another barrier; a dropped half of a cluster barrier in the other half, or in
+peers that have not begun or are gone."""
+_WAITS = {"full": ("MBR016", "MBR018"), "empty": ("MBR015", "MBR017")}
 _SHIFTED = ("MBR010", "MBR011", "MBR012", "MBR014", "MBR015", "MBR016")
 
 UNNEEDED: dict[type[object], str] = {
     ops.FenceMbarrierInit: "one CTA, and a CTA barrier follows the init; kept as in CUTLASS, its lack is a warning",
     ops.BulkWait: "the second panel of an epilogue: the wait before the first one already covers it",
     ops.BarSync: "the same panel: nobody has read or written it since",
+    ops.Arrive: "the last stage of a CTA that does one tile: no producer waits for it any more",
+    ops.ClusterWait: "the last one, of one role: the CTA lives on while the other role waits there",
 }
 """Ops whose removal may keep the proof, and why they are there."""
-MOST_UNNEEDED = 5
+MOST_UNNEEDED = 6
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parents[1] / "data/checked_protocols"
 SECONDS = 0.2
 
 REFUTED = {
+    "bad_cluster_store_no_join": "MBR016",
     "bad_elect_other_warps": "MBR024",
     "bad_multicast_arrive_cta_scope": "MBR017",
     "bad_multicast_own_only": "MBR018",

@@ -23,7 +23,8 @@ from tilewright.protocol.model import Protocol
 
 REPLAY_STATES, REPLAY_WORK = 2_500, 45_000
 """States of the first replay of a refutation, and these times the square of the threads."""
-REPLAY_RUNS = 80
+REPLAY_RUNS, REPLAY_MOVES = 80, 5_000
+"""Schedules drawn in the first replay, and the moves after which no other is begun in any."""
 LATER_REPLAYS = 4
 """Factor by which the search for replays of further instances is limited."""
 REPLAY_TOTAL = 18_000
@@ -96,7 +97,7 @@ def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure
 def _open(result: Search, failure: Failure, why: str) -> Verification:
     """The message for a violation for which no harmful schedule was found."""
     rule = failure.breach.rule
-    unknown = Unknown(rule.obligation, f"{failure.breach.detail}; {why}", rule.help)
+    unknown = Unknown(rule.obligation, f"{failure.breach.detail}; {why}", rule.help + failure.breach.hint)
     return undecided(unknown, result.states)
 
 
@@ -109,7 +110,7 @@ def _replay(
         return outcome.finding, f"explorer, shortest of {outcome.states} states", outcome.states
     if outcome.complete:
         return None, "", outcome.states
-    found = adversarial(protocol, sizes, policy, runs)
+    found = adversarial(protocol, sizes, policy, runs, most_moves=REPLAY_MOVES)
     return found.finding, "explorer, adversarial schedule", outcome.states + found.states
 
 
@@ -126,7 +127,8 @@ def _candidates(
     stride = max([b.slots for b in protocol.barriers], default=1)
     tries = dict.fromkeys((0, 1, 2, 3, 4, stride, 2 * stride + 1))
     # first with the counts that the run settled kept, then with those raised too: the harm may need another turn
-    for settled, extra in [*((0, x) for x in tries), *((x, x) for x in tries if x)]:
+    kept = tries if any((s.name, -1) not in decided for s in protocol.symbols) else (0,)
+    for settled, extra in [*((0, x) for x in kept), *((x, x) for x in tries if x)]:
 
         def sizes(name: str, context: int, extra: int = extra, settled: int = settled) -> int:
             symbol = declared[name]

@@ -71,7 +71,12 @@ def _diagnostic(
     breach: Breach, where: Location | None, labels: list[Label], notes: list[str], severity: Severity
 ) -> Diagnostic:
     return breach.rule.diagnostic(
-        breach.detail, where, more_help=_between(breach), labels=tuple(labels), notes=tuple(notes), severity=severity
+        breach.detail,
+        where,
+        more_help=_between(breach) + breach.hint,
+        labels=tuple(labels),
+        notes=tuple(notes),
+        severity=severity,
     )
 
 

@@ -11,6 +11,9 @@ from tilewright.diag import Location
 from tilewright.protocol import ops
 from tilewright.protocol.model import Step
 
+SCREEN = 160
+"""Characters that a line of a table may have."""
+
 
 @dataclass(frozen=True)
 class TimelineRow:
@@ -38,13 +41,16 @@ class Timeline:
     """The order that is missing, where it is one between two ops."""
 
     def text(self) -> str:
-        """Plain text, one line an event."""
+        """Plain text, one line an event: a table, or where that is too wide for a screen a list."""
         width = {c: max([len(c), *(len(r.text) for r in self.rows if r.column == c)]) for c in self.columns}
         head = " time | " + " | ".join(c.ljust(width[c]) for c in self.columns)
         lines = [head, "-" * len(head)]
         for row in self.rows:
             cells = [(row.text if c == row.column else "").ljust(width[c]) for c in self.columns]
             lines.append(f"{row.time:5} | " + " | ".join(cells).rstrip())
+        if len(head) > SCREEN:
+            name = max(map(len, self.columns))
+            lines = [f"{row.time:5} | {row.column:{name}} | {row.text}" for row in self.rows]
         lines.append(f"  {self.detail}")
         return "\n".join(lines)
 

@@ -105,6 +105,15 @@ def enabled(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
             return True
 
 
+def returns(g: ProtocolInstance, w: World, t: int) -> bool:
+    """Whether the thread stands at a wait that is over: of a phase, or of a barrier of threads."""
+    match g.op(w, t):
+        case ops.Wait() | ops.ClusterWait() as op:
+            return enabled(g, w, t, op)
+        case _:
+            return t in w.released
+
+
 def step(g: ProtocolInstance, w: World, move: Move) -> None:
     """Carries out a move, then what follows at once; raises ``Problem``."""
     if move.completion is not None:

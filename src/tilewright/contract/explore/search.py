@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tilewright.contract.explore.grid_reduction import GridReduction
 from tilewright.contract.explore.instance import MAX_CALLS, ProtocolInstance
-from tilewright.contract.explore.moves import Move, completions, final, moves, moves_of, start, step
+from tilewright.contract.explore.moves import Move, completions, final, moves, moves_of, returns, start, step
 from tilewright.contract.explore.recur import Recurrence
 from tilewright.contract.explore.reduce import PartialOrderReduction
 from tilewright.contract.explore.thread_program import Sizes, TooLong
@@ -130,19 +130,25 @@ class _BreadthFirst:
 
 
 def adversarial(
-    protocol: Protocol, sizes: Sizes, policy: Policy = Policy.STRICT, runs: int = 20, seed: int = 0
+    protocol: Protocol,
+    sizes: Sizes,
+    policy: Policy = Policy.STRICT,
+    runs: int = 20,
+    seed: int = 0,
+    most_moves: int = MAX_MOVES,
 ) -> Outcome:
     """Random schedules that keep some threads and completions waiting for long: priorities are drawn at the start and
-    redrawn for one of them at a few moments (as in probabilistic concurrency testing)."""
+    redrawn for one of them at a few moments (as in probabilistic concurrency testing). In every other schedule waits
+    return as soon as they may, so that what threads do behind them is under way when others overtake them."""
     states = 0
     try:
         g = ProtocolInstance(protocol, sizes, policy, MAX_CALLS)
         first = start(g)
         rng, length = Random(seed), 40 * len(g.threads)
-        for _ in range(runs):
-            if states * max(len(g.threads), STATE_THREADS) > MAX_MOVES * STATE_THREADS:
+        for run in range(runs):
+            if states * max(len(g.threads), STATE_THREADS) > most_moves * STATE_THREADS:
                 break
-            found, n = _one_run(g, first.copy(), rng, length)
+            found, n = _one_run(g, first.copy(), rng, length, prompt=run % 2 == 1)
             states += n
             length = max(n, 1)
             if found is not None:
@@ -154,7 +160,7 @@ def adversarial(
     return Outcome(None, states, False)
 
 
-def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int) -> tuple[Finding | None, int]:
+def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int, *, prompt: bool) -> tuple[Finding | None, int]:
     rank = [rng.random() for _ in g.threads]
     order = sorted(g.everyone, key=lambda t: -rank[t])
     completion_rank = rng.choice((-1.0, 0.5, 2.0))
@@ -167,19 +173,21 @@ def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int) -> tuple[F
             rank[rng.randrange(len(rank))] = -rng.random()
             order.sort(key=lambda t: -rank[t])
             completion_rank = rng.choice((-1.0, 0.5, 2.0))
-        # of the threads only the first that can move is asked for
         order = [t for t in order if not g.ended(w, t)]
-        enabled, first = completions(w), next(filter(None, (moves_of(g, w, t) for t in order)), None)
-        if first is None or first[0].begins:
-            enabled = moves(g, w)
-            problem = final(g, w, enabled)
-            if problem is not None or not enabled:
-                return None if problem is None else finding(g, link, problem), n - 1
-        else:
-            enabled += first
-        move = max(
-            enabled, key=lambda m: completion_rank + rng.random() / 8 if m.completion is not None else rank[m.thread]
-        )
+        move = next((Move(t) for t in order if prompt and returns(g, w, t)), None)
+        if move is None:
+            # of the threads only the first that can move is asked for
+            enabled, first = completions(w), next(filter(None, (moves_of(g, w, t) for t in order)), None)
+            if first is None or first[0].begins:
+                enabled = moves(g, w)
+                problem = final(g, w, enabled)
+                if problem is not None or not enabled:
+                    return None if problem is None else finding(g, link, problem), n - 1
+            else:
+                enabled += first
+            move = max(
+                enabled, key=lambda m: rank[m.thread] if m.completion is None else completion_rank + rng.random() / 8
+            )
         link = (link, move)
         try:
             step(g, w, move)

@@ -22,8 +22,8 @@ from tilewright.protocol.graph import EventGraph, InductionVariable
 from tilewright.protocol.ops import FenceSpace
 from tilewright.protocol.product_graph import OutsideFragment
 
-MAX_STATEMENTS = 150_000
-"""Places times marks; beyond, solving would take seconds."""
+MAX_STATEMENTS = 500_000
+"""Places times marks; beyond, solving would take more than half a second."""
 
 
 class HappensBefore:

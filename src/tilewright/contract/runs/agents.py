@@ -43,6 +43,8 @@ class CompiledAgent:
 
     index: int
     group: ThreadClass
+    label: str
+    """Name for people."""
     cta: int
     role: tuple[object, ...]
     code: tuple[Instruction, ...]
@@ -53,11 +55,6 @@ class CompiledAgent:
     """Per trip symbol: the instructions that depend on it."""
     loops: tuple[tuple[str, int, int], ...]
     """All loops, outer before inner: counter, test, end."""
-
-    @property
-    def label(self) -> str:
-        """Name for people."""
-        return self.group.label
 
 
 def agents_of(protocol: Protocol, trips: frozenset[str]) -> tuple[CompiledAgent, ...]:
@@ -75,6 +72,7 @@ def agents_of(protocol: Protocol, trips: frozenset[str]) -> tuple[CompiledAgent,
                     CompiledAgent(
                         len(out),
                         group,
+                        f"{group.label} of CTA {cta}" if protocol.ctas > 1 else group.label,
                         cta,
                         (role.name, cta),
                         code,

@@ -26,6 +26,8 @@ class Breach(Exception):
     other: tuple[int, Step] | None = None
     buffer: str = ""
     """What is read, where nothing was written to it before."""
+    hint: str = ""
+    """What to look at beside the rule's help."""
 
     def __str__(self) -> str:
         return self.detail

@@ -166,7 +166,7 @@ def _held_up(m: Machine, st: RunState, going: frozenset[int]) -> None:
         detail = (
             f"CTAs {', '.join(map(str, sorted(waiting)))} of a grid of {p.grid} wait while CTA {others} may never "
             f"begin: {p.resident} surely run{'s' if p.resident == 1 else ''} at once; "
-            + "; ".join(m.describe_wait(st, x) for x in m.agents if x.cta in waiting and not st.agents[x.index].done)
+            + m.waits(st, [x for x in m.agents if x.cta in waiting and not st.agents[x.index].done])
         )
         raise Breach(Rule.RESIDENT, who.index, m.step_at(who, st.agents[who.index]), detail)
 

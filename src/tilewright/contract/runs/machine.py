@@ -10,7 +10,7 @@ on counters (``OpenOrder``) must be decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from tilewright.base.expr import Expr
@@ -359,7 +359,7 @@ class Machine(Evaluation):
             Rule.DEADLOCK,
             waiting[0].index,
             self.step_at(waiting[0], st.agents[waiting[0].index]),
-            "; ".join(self.describe_wait(st, ag) for ag in waiting),
+            self.waits(st, waiting),
         )
 
     def step_at(self, agent: CompiledAgent, a: AgentState) -> Step | None:
@@ -383,26 +383,33 @@ class Machine(Evaluation):
                 return need.key
         return None
 
-    def describe_wait(self, st: RunState, agent: CompiledAgent) -> str:
-        """A description of what a blocked agent waits for."""
+    def waits(self, st: RunState, agents: Iterable[CompiledAgent]) -> str:
+        """What blocked agents wait for, those that wait for one thing together; phases and words before threads."""
+        who: dict[str, list[str]] = {}
+        for agent in agents:
+            who.setdefault(self._waited_for(st, agent), []).append(agent.label)
+        said = [f"{', '.join(x)} wait{'s' if len(x) == 1 else ''} {what}" for what, x in who.items()]
+        return "; ".join(sorted(said, key=lambda words: " at " in words))
+
+    def _waited_for(self, st: RunState, agent: CompiledAgent) -> str:
         a = st.agents[agent.index].copy()
         step = self.step_at(agent, a)
         if step is None:
-            return f"{agent.label} has not ended"
+            return "at a loop"
         a.env.update(self.exact(st, agent, a, step))
         for wait in step.op.of(Await):
             b = self.bar(agent, a, step, wait.bar)
             bar = st.bars[b]
             return (
-                f"{agent.label} waits for {self.bar_name(b)} parity {self.value(st, agent, a, wait.parity)}: phase "
+                f"for {self.bar_name(b)} parity {self.value(st, agent, a, wait.parity)}: phase "
                 f"{bar.phase} has {bar.pending} arrivals and {bar.tx} bytes to come"
             )
         for effect in step.op.of(Strong):
             index, least = (self.value(st, agent, a, e) for e in (effect.word.index, effect.value))
             word = st.words.get((effect.word.counter, index), WordState())
             name = f"{effect.word.counter}[{index}]"
-            return f"{agent.label} of CTA {agent.cta} waits until {name} is {least}: it is {word.value}"
-        return f"{agent.label} waits at {type(step.op).__name__}"
+            return f"until {name} is {least}: it is {word.value}"
+        return f"at {type(step.op).__name__}"
 
 
 def rendezvous(st: RunState, key: Stream) -> Rendezvous:

@@ -22,11 +22,13 @@ from tilewright.contract.runs.state import (
     M,
     Record,
     RunState,
+    S,
     Stream,
     T,
     X,
     stream_of,
 )
+from tilewright.contract.runs.weak_links import weak_links
 from tilewright.hw.spaces import Space
 from tilewright.protocol.effects import Access, Mode, Part, Proxy, Queue
 from tilewright.protocol.model import By
@@ -218,6 +220,9 @@ def _ordered(x: StepExecution, place: CompiledRegion, old: Record, old_writes: b
     if rule is None:
         return
     found = x.breach(rule, _clash(x, place, old, old_writes, use, rule), (old.agent, old.step))
+    if rule is _race(old_writes, use) and _past(x, old) and (weak := weak_links(x.m.protocol)):
+        found.detail += ", which is past by then, but not made visible"
+        found.hint = f"; the order is there, but hands no memory on: {weak}"
     forgiven = (rule is Rule.FENCE_WAR and not old_writes) or (
         rule is Rule.FENCE_RAW and old.stream is None and _fenced_by_anyone(x, old)
     )
@@ -229,7 +234,7 @@ def _ordered(x: StepExecution, place: CompiledRegion, old: Record, old_writes: b
 
 def _clash(x: StepExecution, place: CompiledRegion, old: Record, old_writes: bool, use: NewAccess, rule: Rule) -> str:
     verb, them = "writes" if use.effect.writes else "reads", x.m.agents[old.agent]
-    before = f"{old.effect.name} of {_who(x, them)} that {'wrote' if old_writes else 'reads'} them"
+    before = f"{old.effect.name} of {them.label} that {'wrote' if old_writes else 'reads'} them"
     match rule:
         case Rule.FENCE_RAW | Rule.FENCE_WAR:
             lack = "without a proxy fence after"
@@ -239,17 +244,20 @@ def _clash(x: StepExecution, place: CompiledRegion, old: Record, old_writes: boo
             lack = "without the tcgen05 fences after"
         case _:
             lack = "not ordered after"
-    return f"{use.effect.name} of {_who(x, x.agent)} {verb} bytes of {place.buffer.name} {lack} {before}"
-
-
-def _who(x: StepExecution, agent: CompiledAgent) -> str:
-    return agent.label if x.m.protocol.grid == 1 else f"{agent.label} of CTA {agent.cta}"
+    return f"{use.effect.name} of {x.label} {verb} bytes of {place.buffer.name} {lack} {before}"
 
 
 def _race(old_writes: bool, use: NewAccess) -> Rule:
     if old_writes and use.effect.writes:
         return Rule.WRITE_WRITE
     return Rule.READ_EARLY if old_writes else Rule.OVERWRITE
+
+
+def _past(x: StepExecution, old: Record) -> bool:
+    """Whether an access is over before the step in every schedule, visible or not."""
+    if old.stream is None:
+        return x.a.clock[S] >> old.e & 1 == 1
+    return any(k.upto >= old.seq and x.saw(S, k.c, k.e) for k in x.st.marks.get(old.stream, ()))
 
 
 def _private(x: StepExecution, old: Record, use: NewAccess) -> bool:

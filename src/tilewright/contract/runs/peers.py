@@ -10,7 +10,7 @@ from tilewright.contract.runs.state import S, Stream, begun
 def note_remote(x: StepExecution, target: int) -> None:
     """A peer's barrier or memory is touched: the peer must run, and outlive it."""
     if not x.a.clock[S] >> begun(target) & 1:
-        detail = f"CTA {target} may not run yet when {x.label} of CTA {x.agent.cta} touches it"
+        detail = f"CTA {target} may not run yet when {x.label} touches it"
         raise x.breach(Rule.PEER_START, detail)
     x.st.remote[target, x.agent.index] = x.a.epoch
 

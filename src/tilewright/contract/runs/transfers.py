@@ -60,9 +60,9 @@ def _check_peers(m: Machine, st: RunState) -> None:
     """No CTA ends before what others do to it, or issued to it, is known to be over."""
     for (target, c), step in st.remote.items():
         if not any(st.agents[x.index].clock[S] >> step & 1 for x in m.agents if x.cta == target):
-            by = f"{m.agents[c].label} of CTA {m.agents[c].cta}"
+            by = m.agents[c].label
             raise Breach(Rule.CLUSTER_EXIT, c, None, f"CTA {target} may have ended when {by} touches it")
     for (target, c, stream), seq in st.outlived.items():
         if not m.known_done(st, target, stream, seq):
-            by = f"{m.agents[c].label} of CTA {m.agents[c].cta}"
+            by = m.agents[c].label
             raise Breach(Rule.CLUSTER_EXIT, c, None, f"CTA {target} may end while what {by} issued reaches it")
