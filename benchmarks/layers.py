@@ -89,6 +89,9 @@ class OfPyTorch:
         c, s = cos[:, None], sin[:, None]
         return self.torch.cat((first * c - second * s, second * c + first * s), -1)
 
+    def norm_rotary(self, x: Any, w: Any, cos: Any, sin: Any) -> Any:
+        return self.rotary(self.norm(x, w), cos, sin)
+
     def attention(self, q: Any, k: Any, v: Any) -> Any:
         with self.torch.nn.attention.sdpa_kernel(self.torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
             return self.f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
@@ -135,7 +138,7 @@ class OfTilewright:
 
         self.torch, self.options = torch, decode
         self.ops, self.norm, self.add_norm = ops, ops.rms_norm, ops.add_rms_norm
-        self.rotary, self.gated = ops.rotary, ops.swiglu
+        self.rotary, self.norm_rotary, self.gated = ops.rotary, ops.rms_norm_rotary, ops.swiglu
         self.attention = partial(ops.attention, causal=True)
 
     def turned(self, q: Any, k: Any, v: Any, cos: Any, sin: Any, cache: Cache) -> Any:
@@ -260,10 +263,13 @@ class Layer:
             q, k, v = heads.split((s.heads, s.groups, s.groups), 2)
         else:
             q, k, v = (linear(y, w[name]).view(batch, tokens, -1, s.width) for name in "qkv")
-        if s.head_norms:
+        if s.head_norms and cache is None:
+            q, k = pieces.norm_rotary(q, w["q_norm"], cos, sin), pieces.norm_rotary(k, w["k_norm"], cos, sin)
+        elif s.head_norms:
             q, k = pieces.norm(q, w["q_norm"]), pieces.norm(k, w["k_norm"])
-        if cache is None:
+        elif cache is None:
             q, k = pieces.rotary(q, cos, sin), pieces.rotary(k, cos, sin)
+        if cache is None:
             y = pieces.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
         else:
             y = pieces.decode(pieces.turned(q, k, v, cos, sin, cache)[0], cache)

@@ -35,7 +35,11 @@ QWEN = {
 _NORMS = {"norm", "layers.0.input_layernorm", "layers.0.post_attention_layernorm"}
 REPLACED = {
     "Llama": {"": "ops.attention", "layers.0.mlp": "ops.swiglu"} | dict.fromkeys(_NORMS, "ops.rms_norm"),
-    "Qwen3Moe": {"": "ops.attention", "layers.0.mlp.experts": "ops.experts"}
+    "Qwen3Moe": {
+        "": "ops.attention",
+        "layers.0.self_attn": "ops.rms_norm_rotary",
+        "layers.0.mlp.experts": "ops.experts",
+    }
     | dict.fromkeys((*_NORMS, "layers.0.self_attn.q_norm", "layers.0.self_attn.k_norm"), "ops.rms_norm"),
 }
 """What ``patch`` must report of a model of one layer: the module's path and its operator."""

@@ -94,6 +94,14 @@ def _rotated(x: Any, cos: Any, sin: Any) -> Any:
     return torch.cat((first * c - second * s, second * c + first * s), -1)
 
 
+def _angles(x: Any) -> tuple[Any, Any]:
+    """Cosines and sines of the tokens of (batch, tokens, heads, width), in the dtype of x."""
+    half = x.shape[-1] // 2
+    rate = 1e6 ** (-torch.arange(half, device=x.device) / half)
+    turns = torch.arange(x.shape[1], device=x.device)[:, None] * rate
+    return turns.cos().to(x.dtype), turns.sin().to(x.dtype)
+
+
 def _rows(m: int, n: int) -> list[tuple[int, ...]]:
     return [(m, n)]
 
@@ -317,6 +325,14 @@ OPERATORS = (
         ((2, 33, 4, 64), (1, 128, 8, 128)),
         (4, 4096, 32, 128),
         gradients=False,  # of the angles there is none
+    ),
+    Operator(
+        "rms_norm_rotary",
+        lambda x, w: ops.rms_norm_rotary(x, w, *_angles(x)),
+        lambda x, w: _rotated(F.rms_norm(x, (x.shape[-1],), w, 1e-6), *_angles(x)),
+        lambda b, s, h, d: [(b, s, h, d), (d,)],
+        ((2, 33, 4, 64), (1, 300, 8, 128)),
+        (4, 4096, 32, 128),
     ),
     Operator(
         "linear",

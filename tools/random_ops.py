@@ -83,7 +83,7 @@ def extents_of(operator: Operator, kind: Random, rng: Random) -> tuple[int, ...]
     lengths = [1] if kind.random() < 0.1 else LENGTHS[1:]
     if kind.random() < 0.9:
         widths = [w for w in widths if w > 1]
-    if name == "rotary":
+    if name in ("rotary", "rms_norm_rotary"):
         return rng.randint(2, 3), rng.choice(lengths), rng.choice((2, 3, 8)), kind.choice((2, 16, 32, 64, 128, 256))
     if name.startswith(("attention", "merge_states")):  # sums of exponentials are rows of lengths
         lengths = [n for n in lengths if n == 1 or (n % 8 == 0 if aligned else n % 2 == 1)]

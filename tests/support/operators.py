@@ -25,6 +25,7 @@ from tilewright.ops.functional import (  # noqa: E402
     norms,
     permutations,
     rotaries,
+    rotary_norms,
     softmaxes,
     states,
 )
@@ -90,7 +91,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
             norms._weights_backward,
             lambda: (n(2, 3, 10), n(2, 3, 10), n(2, 3), n(2, 3), None, None),
         ),
-        "norm_weight_sums": (norms._weight_sums, lambda: (n(2, 3, 10), normal(10, dtype=BF16), 64, 32)),
+        "norm_weight_sums": (norms.weight_sums, lambda: (n(2, 3, 10), normal(10, dtype=BF16), 64, 32)),
         "swiglu": (gated._swiglu, lambda: (g(6, 10), n(6, 10), None, None)),
         "swiglu_backward": (gated._swiglu_backward, lambda: (n(6, 10), n(6, 10), n(6, 10), None, None)),
         "geglu": (gated._geglu, lambda: (g(6, 10), n(6, 10), True, None, None)),
@@ -105,6 +106,17 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
             lambda: (n(6, 10), TARGET, n(6), -100, 0.1, True, None, None),
         ),
         "scaled": (losses._scale, lambda: (n(60), n(1), None)),
+        "rms_norm_rotary": (
+            rotary_norms._rms_norm_rotary,
+            lambda: (g(1, 5, 3, 2, 4), g(2, 4), n(1, 5, 4), n(1, 5, 4), 1e-6, None, 32),
+        ),
+        "rms_norm_rotary_gradients": (
+            rotary_norms._gradients,
+            lambda: (
+                *(n(1, 5, 3, 2, 4), n(2, 4), n(1, 5, 4), n(1, 5, 4), n(1, 5, 3, 2, 4), n(1, 2, 3, 2, 4)),
+                *(1e-6, 3, 16, 32),
+            ),
+        ),
         "rotary": (rotaries._rotary, lambda: (g(1, 5, 3, 2, 4), n(5, 4), n(5, 4), False, None, None)),
         "linear": (
             linears._linear,

@@ -79,6 +79,9 @@ ASKED: dict[str, Asked] = {
     "linear_cross_entropy": Asked(
         ops.linear_cross_entropy, lambda: (n(6, 8), n(10, 8), TARGET), 2, out=False, rows=False
     ),
+    "rms_norm_rotary": Asked(
+        ops.rms_norm_rotary, lambda: (n(1, 5, 3, 8), n(8), n(5, 4), n(5, 4)), 2, out=False, fakes=False
+    ),
     "rotary": Asked(ops.rotary, lambda: (n(1, 5, 3, 8), n(5, 4), n(5, 4)), out=False, fakes=False),
     "embedding": Asked(lambda w, i: ops.embedding(i, w), lambda: (n(8, 10), TARGET.clamp(0)), out=False, rows=False),
     "index_add": Asked(
@@ -314,6 +317,7 @@ TAKEN: dict[str, list[str]] = {
     "rms_norm": ["0 longer: (18, 10)", "0 with more axes: (1, 1, 1, 6, 10)"],
     "layer_norm": ["0 longer: (18, 10)", "0 with more axes: (1, 1, 1, 6, 10)"],
     "linear_cross_entropy": ["0 with more axes: ()", "1 longer: ()", "2 with more axes: ()"],
+    "rms_norm_rotary": ["0 longer: (3, 5, 3, 8)"],
     "rotary": ["0 longer: (3, 5, 3, 8)"],
     "embedding": [
         *("0 longer: (6, 10)", "0 of integers: (6, 10)"),
@@ -466,6 +470,7 @@ AUTOCAST: dict[str, Callable[..., Any]] = {
     "geglu": lambda g, u: F.gelu(g) * u,
     "cross_entropy": lambda x, t: F.cross_entropy(x, t),
     "linear_cross_entropy": lambda x, w, t: F.cross_entropy(F.linear(x, w), t),
+    "rms_norm_rotary": lambda x, w, c, s: F.rms_norm(x, (8,), w),
     "rotary": lambda x, c, s: x * c.repeat(1, 2)[:, None] + x * s.repeat(1, 2)[:, None],
     "embedding": lambda w, i: F.embedding(i, w),
     "index_add": lambda x, s, i: torch.index_add(x, 0, i, s),

@@ -148,10 +148,10 @@ MODELS: dict[str, tuple[dict[str, Any], set[str], set[str]]] = {
     "Llama": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
     "Mistral": ({"sliding_window": 6}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
     "Qwen2": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
-    "Qwen3": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
+    "Qwen3": ({}, {"ForCausalLM", "RMSNorm", "MLP", "Attention"}, set()),
     "Qwen3Moe": (
         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
-        {"ForCausalLM", "RMSNorm", "Experts"},
+        {"ForCausalLM", "RMSNorm", "Experts", "Attention"},
         set(),
     ),
     "Gemma": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
@@ -201,3 +201,91 @@ def test_a_model_of_random_weights(kind: str) -> None:
     for a, b in zip(got, expected, strict=True):
         assert float((a - b).norm() / b.norm()) < 2e-2
     torch.testing.assert_close(logits(), expected, rtol=0, atol=0)
+
+
+@pytest.fixture
+def qwen() -> Any:
+    """Attention of one layer, whose norms are no longer as they begin; and what it is called with."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    model = transformers.Qwen3Model(transformers.Qwen3Config(**sizes, head_dim=64, vocab_size=9))
+    attention = model.layers[0].self_attn
+    with torch.no_grad():
+        for norm in (attention.q_norm, attention.k_norm):
+            norm.weight.copy_(torch.rand(64) + 0.5)
+    x = torch.randn(2, 5, 64)
+    angles = model.rotary_emb(x, torch.stack((torch.arange(5), torch.arange(3, 8))))
+    return attention, {"hidden_states": x, "position_embeddings": angles, "attention_mask": None}
+
+
+def test_norms_of_heads_and_rotary_embedding_by_one_operator(qwen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results, gradients, what a cache is given; in graphs; and that the operator is what computes it."""
+    from transformers import DynamicCache  # noqa: PLC0415
+
+    from tilewright import ops  # noqa: PLC0415
+
+    attention, given = qwen
+    leaves = list(attention.parameters())
+
+    def found(run: Any) -> list[Any]:
+        cache = DynamicCache()
+        y, _ = run(**given, cache=cache)
+        again, _ = run(**given, cache=cache)
+        keys = cache.layers[0].keys
+        return [y, again, keys, *torch.autograd.grad(y.square().sum() + again.sum() + keys.square().sum(), leaves)]
+
+    expected = found(attention)
+    entries = {e.path: e.operator for e in tw.patch(attention).replaced}
+    assert entries == {"": "ops.rms_norm_rotary", "q_norm": "ops.rms_norm", "k_norm": "ops.rms_norm"}
+    calls: list[Any] = []
+    operator = ops.rms_norm_rotary
+    monkeypatch.setattr(ops, "rms_norm_rotary", lambda *a, **b: calls.append(a) or operator(*a, **b))
+    torch.testing.assert_close(found(attention), expected, rtol=1e-4, atol=1e-5)
+    assert len(calls) == 4
+    monkeypatch.undo()
+    for patch in (
+        lambda: None,
+        lambda: monkeypatch.setattr("tilewright.ops.head_norms.is_own", lambda *_, **__: False),
+    ):
+        patch()
+        torch._dynamo.reset()
+        graph = torch.compile(attention, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(graph(**given)[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_norms_of_heads_with_hooks_are_called(qwen: Any) -> None:
+    attention, given = qwen
+    seen: list[Any] = []
+    hook = attention.q_norm.register_forward_hook(lambda *_: seen.append(1))
+    (left,) = [e for e in tw.patch(attention).left if not e.path]
+    assert "hooks" in left.reason
+    hook.remove()
+    assert tw.patch(attention).replaced
+    expected = attention(**given)[0]
+    attention.q_norm.register_forward_hook(lambda *_: seen.append(1))
+    torch.testing.assert_close(attention(**given)[0], expected)
+    assert len(seen) == 1
+
+
+def test_what_the_weights_of_a_new_model_do_not_tell_is_found(qwen: Any) -> None:
+    """An attention that does not weight its norms, while all weights are one."""
+    attention, _ = qwen
+    own: Any = type(attention)
+
+    class Qwen3Attention(own):
+        def forward(
+            self, hidden_states: Any, position_embeddings: Any, attention_mask: Any, cache: Any, **_: Any
+        ) -> Any:
+            hooks = [n.register_forward_hook(lambda m, _, y: y / m.weight) for n in (self.q_norm, self.k_norm)]
+            y = own.forward(self, hidden_states, position_embeddings, attention_mask, cache)
+            for hook in hooks:
+                hook.remove()
+            return y
+
+    attention.__class__ = Qwen3Attention
+    with torch.no_grad():
+        for norm in (attention.q_norm, attention.k_norm):
+            norm.weight.fill_(1.0)
+    (left,) = [e for e in tw.patch(attention).left if not e.path]
+    assert "differ" in left.reason

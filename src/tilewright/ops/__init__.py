@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tilewright.ops.functional.paged import decode_parts, paged_decode, paged_decode_with_lse
     from tilewright.ops.functional.permutations import permute, unpermute
     from tilewright.ops.functional.rotaries import rotary
+    from tilewright.ops.functional.rotary_norms import rms_norm_rotary
     from tilewright.ops.functional.softmaxes import log_softmax, softmax
     from tilewright.ops.functional.states import merge_states
     from tilewright.ops.functional.varlen import varlen_attention, varlen_attention_with_lse
@@ -55,6 +56,7 @@ __all__ = [
     "permute",
     "quantize",
     "rms_norm",
+    "rms_norm_rotary",
     "rotary",
     "simulated",
     "softmax",
@@ -111,6 +113,7 @@ _MODULES = {
         "unpermute",
     ),
     "functional.rotaries": ("rotary",),
+    "functional.rotary_norms": ("rms_norm_rotary",),
     "functional.softmaxes": (
         "log_softmax",
         "softmax",

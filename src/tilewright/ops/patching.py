@@ -7,20 +7,20 @@ they are, and ``undo`` takes the binding away. Each candidate is run once beside
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, cast
 
 from tilewright import ops
+from tilewright.ops import head_norms
 from tilewright.ops.functional.arguments import COMPUTED
 from tilewright.ops.functional.experts import is_of_kernels
-from tilewright.ops.pytorch import Tensor, torch, wants_gradient
+from tilewright.ops.proposals import NOTES, Forward, Proposal, disagreement, has_hooks, is_own
+from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registries import choose_attention, choose_loss
 
 _nn = torch.nn
-_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @dataclass(frozen=True)
@@ -94,26 +94,6 @@ class Patched:
         return "\n".join([head, *(f"  {entry}" for entry in self.entries)])
 
 
-Forward = Callable[..., Any]
-"""A ``forward`` that takes the module and its input."""
-
-
-@dataclass(frozen=True)
-class _Proposal:
-    """How to compute a module, and the width of the input that it is tried on; or why not. ``trial`` is what is tried
-    where that is not ``forward``; ``takes`` the names of what it takes beside that; ``experts``, among which the rows
-    of the input choose two. ``otherwise`` is another way, where only a trial tells which is the module's."""
-
-    operator: str = ""
-    forward: Forward | None = None
-    width: int = 0
-    reason: str = ""
-    trial: Forward | None = None
-    takes: tuple[str, ...] = ()
-    experts: int = 0
-    otherwise: Forward | None = None
-
-
 def patch(model: Any, *, check: bool = True) -> Patched:
     """Replace the norms, gated MLPs, experts, unaligned linear layers and losses of ``model``, and, in a model of
     transformers whose attention is ``sdpa``, that; returns the report, with ``undo()``.
@@ -153,12 +133,12 @@ def _is_compiled(module: Any) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
-def _chosen(module: Any, proposal: _Proposal, *, check: bool) -> tuple[str, Forward | None]:
+def _chosen(module: Any, proposal: Proposal, *, check: bool) -> tuple[str, Forward | None]:
     """Why a module is left, or how it is computed."""
     if not check:
         return ("which of two norms it is only a check tells" if proposal.otherwise else ""), proposal.forward
-    reason = _disagreement(module, proposal, proposal.trial or proposal.forward)
-    if reason and proposal.otherwise is not None and not _disagreement(module, proposal, proposal.otherwise):
+    reason = disagreement(module, proposal, proposal.trial or proposal.forward)
+    if reason and proposal.otherwise is not None and not disagreement(module, proposal, proposal.otherwise):
         return "", proposal.otherwise
     return reason, proposal.forward
 
@@ -166,35 +146,35 @@ def _chosen(module: Any, proposal: _Proposal, *, check: bool) -> tuple[str, Forw
 # -- what is known of modules ---------------------------------------------------------------------------------------
 
 
-def _propose(module: Any) -> _Proposal | None:
+def _propose(module: Any) -> Proposal | None:
     """Of modules of a known kind; None of others."""
-    for rule in (_norm, _mlp, _experts, _linear, _attention, _loss):
+    for rule in (_norm, _mlp, _experts, _linear, head_norms.propose, _attention, _loss):
         found = rule(module)
         if found is not None:
             return found
     return None
 
 
-def _norm(module: Any) -> _Proposal | None:
+def _norm(module: Any) -> Proposal | None:
     if isinstance(module, _nn.LayerNorm | _nn.RMSNorm):
         if _own_forward(module) not in (_nn.LayerNorm.forward, _nn.RMSNorm.forward):
-            return _Proposal(reason="a subclass with a forward of its own")
+            return Proposal(reason="a subclass with a forward of its own")
         shape = tuple(module.normalized_shape)
         if len(shape) != 1:
-            return _Proposal(reason=f"it normalises {len(shape)} axes")
+            return Proposal(reason=f"it normalises {len(shape)} axes")
         if isinstance(module, _nn.LayerNorm):
-            return _Proposal("ops.layer_norm", _layer_forward, shape[0])
-        return _Proposal("ops.rms_norm", _rms_forward, shape[0])
+            return Proposal("ops.layer_norm", _layer_forward, shape[0])
+        return Proposal("ops.rms_norm", _rms_forward, shape[0])
     if not type(module).__name__.endswith("RMSNorm"):
         return None
     weight: Any = getattr(module, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.dim() != 1:
-        return _Proposal(reason="it has no weight of one axis")
+        return Proposal(reason="it has no weight of one axis")
     if isinstance(getattr(module, "variance_epsilon", None), float):
-        return _Proposal("ops.rms_norm", _named_rms_forward, len(weight))
+        return Proposal("ops.rms_norm", _named_rms_forward, len(weight))
     if isinstance(getattr(module, "eps", None), float):
-        return _Proposal("ops.rms_norm", _eps_rms_forward, len(weight), otherwise=_offset_rms_forward)
-    return _Proposal(reason="it has neither variance_epsilon nor eps")
+        return Proposal("ops.rms_norm", _eps_rms_forward, len(weight), otherwise=_offset_rms_forward)
+    return Proposal(reason="it has neither variance_epsilon nor eps")
 
 
 def _of_one(*, inference: bool, training: bool) -> Callable[[Forward], Forward]:
@@ -206,26 +186,15 @@ def _of_one(*, inference: bool, training: bool) -> Callable[[Forward], Forward]:
         @wraps(forward)
         def run(self: Any, *given: Any, **named: Any) -> Any:
             (x,) = (*given, *named.values())
-            if torch.compiler.is_compiling():
-                wins = training if wants_gradient((x, *self.parameters())) else inference
-                if not wins or not x.is_cuda:
-                    own = type(self).forward  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-                    return own(self, x)  # pyright: ignore[reportUnknownVariableType]
+            if is_own(x, self.parameters(), inference=inference, training=training):
+                own = type(self).forward  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+                return own(self, x)  # pyright: ignore[reportUnknownVariableType]
             return forward(self, x)
 
-        cast("Any", run).note = _NOTES[inference, training]
+        cast("Any", run).note = NOTES[inference, training]
         return run
 
     return decorated
-
-
-_NOTES = {
-    (True, True): "",
-    (True, False): "under torch.compile with gradients its own",
-    (False, True): "under torch.compile without gradients its own",
-    (False, False): "under torch.compile its own",
-}
-"""What the report tells of an operator that wins without gradients, and with."""
 
 
 @_of_one(inference=False, training=True)
@@ -255,21 +224,21 @@ def _layer_forward(self: Any, x: Tensor) -> Tensor:
     return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
 
 
-def _mlp(module: Any) -> _Proposal | None:
+def _mlp(module: Any) -> Proposal | None:
     """gate, up and down projections around an activation, as Llama and its kin name them."""
     parts: list[Any] = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj", "act_fn")]
     if any(part is None for part in parts):
         return None
     if not all(isinstance(part, _nn.Linear) for part in parts[:3]):
-        return _Proposal(reason="its projections are no torch.nn.Linear")
+        return Proposal(reason="its projections are no torch.nn.Linear")
     act = parts[3]
     if _is_silu(act):
-        return _Proposal("ops.swiglu", _swiglu_forward, parts[0].in_features)
+        return Proposal("ops.swiglu", _swiglu_forward, parts[0].in_features)
     name = type(act).__name__
     if isinstance(act, _nn.GELU) or name in (*_TANH, "GELUActivation"):
         tanh = getattr(act, "approximate", "") == "tanh" or name in _TANH
-        return _Proposal("ops.geglu", _geglu_tanh_forward if tanh else _geglu_forward, parts[0].in_features)
-    return _Proposal(reason=f"its activation {type(act).__name__} is neither SiLU nor GELU")
+        return Proposal("ops.geglu", _geglu_tanh_forward if tanh else _geglu_forward, parts[0].in_features)
+    return Proposal(reason=f"its activation {type(act).__name__} is neither SiLU nor GELU")
 
 
 _TANH = ("GELUTanh", "PytorchGELUTanh", "NewGELUActivation")
@@ -295,7 +264,7 @@ def _geglu_tanh_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), approximate="tanh"))
 
 
-def _experts(module: Any) -> _Proposal | None:
+def _experts(module: Any) -> Proposal | None:
     """Weights of all experts in two tensors, as transformers has them from 5.0: called with rows, ids and weights."""
     parts: list[Any] = [getattr(module, name, None) for name in ("gate_up_proj", "down_proj", "act_fn")]
     both, down, act = parts
@@ -313,8 +282,8 @@ def _experts(module: Any) -> _Proposal | None:
     if not _is_silu(act):
         found.append("an activation that is not SiLU")
     if found:
-        return _Proposal(reason=f"its experts have {', '.join(found)}")
-    return _Proposal("ops.experts", _experts_forward, width, trial=_experts_trial, takes=_CHOICES, experts=count)
+        return Proposal(reason=f"its experts have {', '.join(found)}")
+    return Proposal("ops.experts", _experts_forward, width, trial=_experts_trial, takes=_CHOICES, experts=count)
 
 
 _CHOICES = ("top_k_index", "top_k_weights")
@@ -337,14 +306,14 @@ def _experts_forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_
     return own(self, hidden_states, top_k_index, top_k_weights)  # pyright: ignore[reportUnknownVariableType]
 
 
-def _linear(module: Any) -> _Proposal | None:
+def _linear(module: Any) -> Proposal | None:
     if type(module) is not _nn.Linear:
-        return _Proposal(reason="a subclass of Linear") if isinstance(module, _nn.Linear) else None
+        return Proposal(reason="a subclass of Linear") if isinstance(module, _nn.Linear) else None
     if module.weight.dtype not in (torch.float16, torch.bfloat16):
-        return _Proposal(reason=f"weights of {module.weight.dtype}: the kernel has float16 and bfloat16")
+        return Proposal(reason=f"weights of {module.weight.dtype}: the kernel has float16 and bfloat16")
     if module.in_features % 8 == 0 and module.out_features % 8 == 0:
-        return _Proposal(reason="rows of whole 16 bytes, at which cuBLAS is as fast")
-    return _Proposal("ops.linear", _linear_forward, module.in_features)
+        return Proposal(reason="rows of whole 16 bytes, at which cuBLAS is as fast")
+    return Proposal("ops.linear", _linear_forward, module.in_features)
 
 
 @_of_one(inference=True, training=True)
@@ -352,16 +321,16 @@ def _linear_forward(self: Any, x: Tensor) -> Tensor:
     return ops.linear(x, self.weight, self.bias)
 
 
-def _attention(module: Any) -> _Proposal | None:
+def _attention(module: Any) -> Proposal | None:
     if isinstance(module, _nn.MultiheadAttention):
-        return _Proposal(reason="torch.nn.MultiheadAttention has masks and fast paths of its own")
+        return Proposal(reason="torch.nn.MultiheadAttention has masks and fast paths of its own")
     return None
 
 
-def _loss(module: Any) -> _Proposal | None:
+def _loss(module: Any) -> Proposal | None:
     if type(module) is not _nn.CrossEntropyLoss:
-        return _Proposal(reason="a subclass of CrossEntropyLoss") if isinstance(module, _nn.CrossEntropyLoss) else None
-    return _Proposal("ops.cross_entropy", _loss_forward, _CLASSES, takes=("target",))
+        return Proposal(reason="a subclass of CrossEntropyLoss") if isinstance(module, _nn.CrossEntropyLoss) else None
+    return Proposal("ops.cross_entropy", _loss_forward, _CLASSES, takes=("target",))
 
 
 _CLASSES = 7
@@ -376,7 +345,7 @@ def _loss_forward(self: Any, input: Tensor, target: Tensor) -> Tensor:
 # -- whether it may be replaced -------------------------------------------------------------------------------------
 
 
-def _obstacle(module: Any, proposal: _Proposal) -> str:
+def _obstacle(module: Any, proposal: Proposal) -> str:
     """Why this instance is left; nothing if it is not."""
     if "forward" in vars(module):
         return "its forward is bound already"
@@ -385,8 +354,7 @@ def _obstacle(module: Any, proposal: _Proposal) -> str:
         return f"its forward takes {', '.join(takes)}"
     if any(True for _ in module.buffers()):
         return "it has buffers, which its forward may change"
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if any(getattr(module, name, None) for name in hooks):
+    if has_hooks(module) or any(has_hooks(getattr(module, name)) for name in proposal.passes_by):
         return "it has hooks, which may expect its own forward"
     dtypes = {p.dtype for p in module.parameters()}
     other = sorted(str(d) for d in dtypes if d not in COMPUTED)
@@ -397,48 +365,3 @@ def _obstacle(module: Any, proposal: _Proposal) -> str:
     if any(type(p) not in (_nn.Parameter, torch.Tensor) for p in module.parameters()):
         return "parameters of a subclass of Tensor"
     return ""
-
-
-def _disagreement(module: Any, proposal: _Proposal, forward: Forward | None) -> str:
-    """How ``forward`` differs from the original on a few random rows; nothing if it does not."""
-    assert forward is not None
-    first = next(module.parameters(), None)
-    dtype = torch.float32 if first is None else first.dtype
-    device = "cpu" if first is None else first.device
-    if str(device) == "meta":
-        return "its parameters are on the meta device: patch the model when it is loaded"
-    generator, tolerance = torch.Generator().manual_seed(0), _TOLERANCE[dtype]
-    given = [t.to(device) for t in _example(proposal, dtype, generator)]
-    on_gpu = [device] if given[0].is_cuda else []
-    for training in (False, True):  # dropout, say
-        try:
-            with torch.no_grad(), _mode(module, training), torch.random.fork_rng(on_gpu):
-                expected, got = (run(*given).float() for run in (module, partial(forward, module)))
-        except Exception as error:  # of a stranger's module
-            return f"trying it failed: {error!r:.120}"
-        if expected.shape != got.shape or not torch.allclose(expected, got, rtol=tolerance, atol=tolerance):
-            return f"results differ from its own{' in training' if training else ''}"
-    return ""
-
-
-@contextmanager
-def _mode(module: Any, training: bool) -> Generator[None]:
-    """``module`` in training or evaluation."""
-    before = [(each, each.training) for each in module.modules()]
-    module.train(training)
-    try:
-        yield
-    finally:
-        for each, mode in before:
-            each.training = mode
-
-
-def _example(proposal: _Proposal, dtype: Any, generator: Any) -> list[Tensor]:
-    """A few random rows, and where experts are chosen, ids and weights; of a loss, targets."""
-    x = torch.randn((3, 5, proposal.width), generator=generator).to(dtype)
-    if not proposal.takes:
-        return [x]
-    if not proposal.experts:
-        return [x.flatten(0, 1), torch.randint(0, proposal.width, (15,), generator=generator)]
-    ids = torch.randint(0, proposal.experts, (15, 2), generator=generator)
-    return [x.flatten(0, 1), ids, torch.rand((15, 2), generator=generator).to(dtype)]

@@ -99,6 +99,8 @@ _AS_WRITTEN = {
     "permute": "packed, plan = ops.permute(x, ids, experts)",
     "quantize": "y, scale = ops.quantize(x, block=128)",
     "rms_norm": "rms_norm(x, weight), of (..., width) and (width,)",
+    "rms_norm_rotary": "rms_norm_rotary(x, weight, cos, sin), of (batch, tokens, heads, width), (width,) and twice "
+    "(tokens, width / 2)",
     "rotary": "rotary(x, cos, sin), of (batch, tokens, heads, width) and twice (tokens, width / 2)",
     "softmax": "softmax(x, dim=-1)",
     "swiglu": "swiglu(gate, up), of one shape",

@@ -70,7 +70,7 @@ def _sums_fallback(parts: Any, w: Any, bp: Any, bn: Any) -> Any:
     return parts.sum(1).to(w.dtype)
 
 
-_weight_sums = op(name="tilewright::norm_weight_sums", fallback=_sums_fallback)(kernels.norm_weight_sums)
+weight_sums = op(name="tilewright::norm_weight_sums", fallback=_sums_fallback)(kernels.norm_weight_sums)
 
 
 def _weight_gradients(x: Tensor, dy: Tensor, mean: Tensor | None, rstd: Tensor, w: Tensor, bias: bool) -> Any:
@@ -78,9 +78,9 @@ def _weight_gradients(x: Tensor, dy: Tensor, mean: Tensor | None, rstd: Tensor, 
     p = _groups(x.shape[0])
     split = [t if t is None else t.reshape(p, -1, *t.shape[1:]) for t in (x, dy, mean, rstd)]
     if not bias:
-        return _weight_sums(_weight_backward(*split, bn=_COLUMNS)[None], w)[0], None
+        return weight_sums(_weight_backward(*split, bn=_COLUMNS)[None], w)[0], None
     found = _weights_backward(*split, bn=_COLUMNS)
-    return tuple(_weight_sums(parts[None], w)[0] for parts in found)
+    return tuple(weight_sums(parts[None], w)[0] for parts in found)
 
 
 # -- RMS norm -------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def _dx_and_dw(x: Tensor, w: Tensor | None, dy: Tensor, after: Tensor | None, ep
         return dx, None if w is None else _weight_gradients(x, dy, None, rstd, w, bias=False)[0]
     sums, group = _sums_of_groups(x, 1)
     dx = _gradients(x, w, dy, after, sums[0], eps=eps, group=group)
-    return dx, _weight_sums(sums, w)[0]
+    return dx, weight_sums(sums, w)[0]
 
 
 def _in_one_pass(x: Tensor) -> bool:
@@ -178,7 +178,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
     if known is not None:
         return known
     _check("rms_norm", eps, x, weight)
-    if _RMS_IS_CAST:
+    if RMS_IS_CAST:
         x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
         return stored(_F.rms_norm(x, x.shape[-1:], weight, eps), out)
@@ -193,14 +193,14 @@ def add_rms_norm(
     if known is not None:
         return known
     _check("add_rms_norm", eps, x, weight, residual=residual)
-    if (_RMS_IS_CAST and _casts(x)) or not _is_kernels(x, residual, weight):
+    if (RMS_IS_CAST and _casts(x)) or not _is_kernels(x, residual, weight):
         total = x + residual
         return rms_norm(total, weight, eps=eps), total
     y, total = _added(_add_rms_norm, x, residual, weight, eps)
     return like(y, x), like(total, x)
 
 
-_RMS_IS_CAST = torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA")
+RMS_IS_CAST = torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA")
 """Whether PyTorch computes the RMS norm in float32 under autocast, as it does the layer norm: 2.11 does not, 2.13
 does."""
 
@@ -289,7 +289,7 @@ def _layer_gradients_of(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tenso
         return dx, dw, db if b is None else db.to(b.dtype)
     sums, group = _sums_of_groups(x, 2)
     dx = _one_pass(x, w, dy, after, sums, eps=eps, group=group)
-    dw, db = _weight_sums(sums, w)
+    dw, db = weight_sums(sums, w)
     return dx, dw, None if b is None else db.to(b.dtype)
 
 

@@ -68,6 +68,8 @@ from tilewright.ops.kernels.paged import paged_decode_parts as paged_decode_part
 from tilewright.ops.kernels.paged import token_rows as token_rows
 from tilewright.ops.kernels.products import linear as linear
 from tilewright.ops.kernels.products import matmul as matmul
+from tilewright.ops.kernels.rotaries import rms_norm_rotary as rms_norm_rotary
+from tilewright.ops.kernels.rotaries import rms_norm_rotary_gradients as rms_norm_rotary_gradients
 from tilewright.ops.kernels.rotaries import rotary as rotary
 from tilewright.ops.kernels.softmaxes import log_softmax as log_softmax
 from tilewright.ops.kernels.softmaxes import log_softmax_backward as log_softmax_backward
