@@ -21,7 +21,7 @@ from tilewright.jit import pytorch, rooms
 from tilewright.jit.assembler_warning import assembler_warning
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
-from tilewright.jit.forms import CallForm, Pick, form_of
+from tilewright.jit.forms import CallForm, Pick, are_alike, form_of
 from tilewright.jit.outputs import allocated, uses_of
 from tilewright.jit.planned import PlannedIndices, opened
 from tilewright.lang.params import KernelFunction
@@ -367,7 +367,7 @@ class Kernel:
     def match(self, values: tuple[object, ...], keywords: Mapping[str, Hashable]) -> tuple[Program, Match] | None:
         """The program that would serve such arguments, where PyTorch's guards tell that they were launched before."""
         for known, program in self._programs:
-            if known == keywords:
+            if are_alike(known, keywords):
                 found = program.match(values)
                 if found is not None:
                     return program, found
@@ -446,7 +446,7 @@ class Kernel:
         their own class: one that assumes less of its arguments would take them too, and take longer."""
         programs = self._programs
         for place, (known, program) in enumerate(programs):
-            if known == keywords and program.launch_known(values, stream, allocator):
+            if are_alike(known, keywords) and program.launch_known(values, stream, allocator):
                 if place:  # the next call is likely another such
                     self._programs = [programs[place], *programs[:place], *programs[place + 1 :]]
                 return True
