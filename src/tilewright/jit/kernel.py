@@ -218,6 +218,10 @@ class Kernel:
         for name, value, kind in options:
             if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
                 fail("LNG029", found=f"{name}={shown(value)}", required=f"a {kind.__name__}", help=_AS_WRITTEN[name])
+        for option, names in (("dtypes", dtypes), ("static", static)):
+            for name in names or ():
+                if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    fail("LNG029", found=f"{shown(name)} in {option}", required="names", help=_AS_WRITTEN[option])
         for name, extent in (static or {}).items():
             if isinstance(extent, int) and extent > MAX_EXTENT:  # pyright: ignore[reportUnnecessaryIsInstance]
                 fail(
@@ -297,7 +301,10 @@ class Kernel:
         """
         if type(best) is not int or not 2 <= best <= _MOST_TIMED:
             fail("JIT013", found=f"best = {shown(best)}", required=f"how many schedules to time, 2 to {_MOST_TIMED}")
-        wanted = (schedules,) if isinstance(schedules, Schedule) else tuple(schedules)
+        try:
+            wanted = (schedules,) if isinstance(schedules, Schedule) else tuple(schedules)
+        except (TypeError, NotImplementedError):
+            fail("JIT013", found=f"schedules={shown(schedules)}", required="tw.Schedule(...), or several")
         for each in wanted:
             if not isinstance(each, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
                 fail("JIT013", found=f"{shown(each)} among the schedules", required="tw.Schedule(...) each")
@@ -615,12 +622,12 @@ class Kernel:
         result = {t.name: f32 if t.promise is None else i32 for t in self.function.tensors}
         for name, value in given.items():
             dtype = dtype_named(value) if isinstance(value, str) else value
-            if dtype is None:
+            if not isinstance(dtype, DType):
                 near = " or ".join(map(str, dtypes_near(str(value))))
                 fail(
                     "JIT003",
                     where=self.function.where,
-                    found=f"{name} of {value}",
+                    found=f"{name} of {value if isinstance(value, str) else shown(value)}",
                     required=", ".join(DTYPES),
                     help=f"did you mean {near}?" if near else "",
                 )
