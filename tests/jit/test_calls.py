@@ -233,6 +233,27 @@ def test_arguments_that_the_runtime_refuses() -> None:
         kernel(x, y, 1.0)
 
 
+@tw.kernel
+def multiplied(x: tw.Tensor["M"], y: tw.Tensor["M"], *, by=2, over=(1, 0.0)):
+    m = tw.grid(x, 16)
+    y[m] = x[m] * by / over[1]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "expected"),
+    [
+        ({}, -np.inf),  # 2^31 wraps
+        ({"by": 2.0}, np.inf),
+        ({"over": (1, -0.0)}, np.inf),
+        ({"by": True}, np.inf),
+    ],
+)
+def test_keywords_that_equal_their_defaults_are_not_their_defaults(keywords, expected: float) -> None:
+    y = np.zeros(1, np.float32)
+    multiplied(np.array([2**30], np.int32), y, **keywords)
+    assert y[0] == expected
+
+
 def test_a_call_like_one_before_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, x, y = Kernel(scaled), normal(3, 40), np.zeros(3, np.float32)
     kernel(x, y, 2.0)

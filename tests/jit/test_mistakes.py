@@ -10,7 +10,7 @@ import inspect
 import itertools
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -377,6 +377,28 @@ def test_parameters_without_names() -> None:
 
     for body in (before, some, others):
         assert refusal(lambda body=body: tw.kernel(body)).code == "LNG001"
+
+
+ARRAY = np.zeros((2, 2), np.float32)
+OTHER_TYPES: list[tuple[str, Callable[[], object]]] = [
+    ("LNG028", lambda: tw.Schedule.parse(cast(Any, None))),
+    ("LNG028", lambda: tw.Schedule(mode=cast(Any, ARRAY))),
+    ("LNG028", lambda: tw.Schedule(extents=cast(Any, memoryview(ARRAY)))),
+    ("LNG001", lambda: tw.kernel(numerics=cast(Any, ARRAY))(linear.fn)),
+    ("LNG001", lambda: tw.kernel(on_out_of_range=cast(Any, ARRAY))(linear.fn)),
+    ("LNG001", lambda: tw.kernel(sentinel=cast(Any, ARRAY))(linear.fn)),
+    ("JIT012", lambda: tw.build_pack_plan(np.zeros(3, np.int32), 3, unique=ARRAY)),
+    ("JIT013", lambda: linear.tune(ARRAY, schedules=cast(Any, 3))),
+    ("JIT013", lambda: linear.tune(ARRAY, schedules=cast(Any, np.float32(1)))),
+    ("JIT003", lambda: linear.plan(dtypes={"x": 3})),
+    ("LNG029", lambda: linear.plan(dtypes={3: "bf16"})),
+    ("LNG029", lambda: linear.plan(static={3: 4})),
+]
+
+
+@pytest.mark.parametrize(("code", "call"), OTHER_TYPES, ids=range(len(OTHER_TYPES)))
+def test_options_of_no_type_that_is_meant(code: str, call: Callable[[], object]) -> None:
+    assert refusal(call).code == code
 
 
 # -- optional tensors -------------------------------------------------------------------------------------------------

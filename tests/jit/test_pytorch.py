@@ -32,6 +32,12 @@ def increased(x: tw.Tensor["N"], y: tw.Tensor["N"]):
     y[n] = x[n] + 1
 
 
+@tw.kernel
+def multiplied(x: tw.Tensor["N"], y: tw.Tensor["N"], *, by=2, bn=64):
+    n = tw.grid(y, bn)
+    y[n] = x[n] * by
+
+
 class TorchTensor(FakeTensor):
     """What ``torch.Tensor`` is here."""
 
@@ -66,7 +72,7 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriv
         monkeypatch.setattr(sys.modules[f"tilewright.runtime.{module}"], "process_driver", lambda: fake)
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
     yield fake
-    for kernel in (doubled, increased):
+    for kernel in (doubled, increased, multiplied):
         kernel.__dict__.pop("compiled", None)
 
 
@@ -160,6 +166,15 @@ def test_a_call_is_served_by_the_program_of_its_own_class(streams: Streams, driv
         doubled(*(FakeTensor(address, (64,), (1,), "torch.float32") for address in addresses))
         loaded.append(driver.kinds().count("load"))
     assert loaded == [1, 2, 2, 2]
+
+
+def test_keywords_of_other_types_are_other_programs(streams: Streams, driver: FakeDriver) -> None:
+    """Though they equal each other: what a tile of integers is multiplied by says whether it wraps."""
+    loaded: list[int] = []
+    for by in (2, 2.0, 1, True, 1.0, 0.0, -0.0, 2, 1.0, -0.0):
+        multiplied(*pair(FakeTensor), by=by)
+        loaded.append(driver.kinds().count("load"))
+    assert loaded == [1, 2, 3, 4, 5, 6, 7, 7, 7, 7]
 
 
 def test_arrays_of_the_host_are_simulated_after_a_launch(streams: Streams, driver: FakeDriver) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from math import copysign
+from typing import Any, cast
 
 
 def number_of(value: object) -> int | float | None:
@@ -18,6 +20,14 @@ def number_of(value: object) -> int | float | None:
         return int(value) if isinstance(value, int) else float(value)
     except Exception:  # of a class that is not ours
         return None
+
+
+def kind_of(value: object) -> Hashable:
+    """What values that equal each other may differ in: ``1``, ``1.0`` and ``True`` are of other types, zeros of other
+    signs; of tuples that of each element."""
+    if isinstance(value, tuple):
+        return (type(cast(object, value)), *map(kind_of, cast("tuple[object, ...]", value)))
+    return (type(value), copysign(1, value)) if isinstance(value, float) else type(value)
 
 
 def _item(value: Any) -> object:

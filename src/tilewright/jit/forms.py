@@ -6,11 +6,12 @@ that was seen before binds nothing: it picks values by position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from tilewright.base.number import kind_of
 from tilewright.lang.params import KernelFunction, KeywordParam
 
 NO_KEYWORDS: dict[str, Hashable] = {}
@@ -54,7 +55,17 @@ _NONE: frozenset[str] = frozenset()
 
 def differs(param: KeywordParam, value: Any) -> bool:
     """Whether a keyword is part of a program's signature."""
-    return value is not param.default and (param.required or param.auto or value != param.default)
+    default = param.default
+    return value is not default and (
+        param.required or param.auto or kind_of(value) != kind_of(default) or value != default
+    )
+
+
+def are_alike(keywords: Mapping[str, Hashable], others: Mapping[str, Hashable]) -> bool:
+    """Whether two calls have the same keywords: of the same values, and the same types."""
+    return keywords.keys() == others.keys() and all(
+        kind_of(value) == kind_of(others[name]) and value == others[name] for name, value in keywords.items()
+    )
 
 
 def form_of(function: KernelFunction, count: int, names: tuple[str, ...]) -> CallForm | None:

@@ -21,7 +21,7 @@ from tilewright.jit import pytorch, rooms
 from tilewright.jit.assembler_warning import assembler_warning
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
-from tilewright.jit.forms import CallForm, Pick, form_of
+from tilewright.jit.forms import CallForm, Pick, are_alike, form_of
 from tilewright.jit.outputs import allocated, uses_of
 from tilewright.jit.planned import PlannedIndices, opened
 from tilewright.lang.params import KernelFunction
@@ -218,6 +218,10 @@ class Kernel:
         for name, value, kind in options:
             if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
                 fail("LNG029", found=f"{name}={shown(value)}", required=f"a {kind.__name__}", help=_AS_WRITTEN[name])
+        for option, names in (("dtypes", dtypes), ("static", static)):
+            for name in names or ():
+                if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    fail("LNG029", found=f"{shown(name)} in {option}", required="names", help=_AS_WRITTEN[option])
         for name, extent in (static or {}).items():
             if isinstance(extent, int) and extent > MAX_EXTENT:  # pyright: ignore[reportUnnecessaryIsInstance]
                 fail(
@@ -297,7 +301,10 @@ class Kernel:
         """
         if type(best) is not int or not 2 <= best <= _MOST_TIMED:
             fail("JIT013", found=f"best = {shown(best)}", required=f"how many schedules to time, 2 to {_MOST_TIMED}")
-        wanted = (schedules,) if isinstance(schedules, Schedule) else tuple(schedules)
+        try:
+            wanted = (schedules,) if isinstance(schedules, Schedule) else tuple(schedules)
+        except (TypeError, NotImplementedError):
+            fail("JIT013", found=f"schedules={shown(schedules)}", required="tw.Schedule(...), or several")
         for each in wanted:
             if not isinstance(each, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
                 fail("JIT013", found=f"{shown(each)} among the schedules", required="tw.Schedule(...) each")
@@ -367,7 +374,7 @@ class Kernel:
     def match(self, values: tuple[object, ...], keywords: Mapping[str, Hashable]) -> tuple[Program, Match] | None:
         """The program that would serve such arguments, where PyTorch's guards tell that they were launched before."""
         for known, program in self._programs:
-            if known == keywords:
+            if are_alike(known, keywords):
                 found = program.match(values)
                 if found is not None:
                     return program, found
@@ -446,7 +453,7 @@ class Kernel:
         their own class: one that assumes less of its arguments would take them too, and take longer."""
         programs = self._programs
         for place, (known, program) in enumerate(programs):
-            if known == keywords and program.launch_known(values, stream, allocator):
+            if are_alike(known, keywords) and program.launch_known(values, stream, allocator):
                 if place:  # the next call is likely another such
                     self._programs = [programs[place], *programs[:place], *programs[place + 1 :]]
                 return True
@@ -615,12 +622,12 @@ class Kernel:
         result = {t.name: f32 if t.promise is None else i32 for t in self.function.tensors}
         for name, value in given.items():
             dtype = dtype_named(value) if isinstance(value, str) else value
-            if dtype is None:
+            if not isinstance(dtype, DType):
                 near = " or ".join(map(str, dtypes_near(str(value))))
                 fail(
                     "JIT003",
                     where=self.function.where,
-                    found=f"{name} of {value}",
+                    found=f"{name} of {value if isinstance(value, str) else shown(value)}",
                     required=", ".join(DTYPES),
                     help=f"did you mean {near}?" if near else "",
                 )

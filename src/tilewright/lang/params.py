@@ -444,19 +444,19 @@ def read_kernel(
         )
     code = fn.__code__
     where = Location(code.co_filename, code.co_firstlineno)
-    if numerics not in tuple(Numerics):
+    if not isinstance(numerics, str) or numerics not in tuple(Numerics):  # pyright: ignore[reportUnnecessaryIsInstance]
         refuse(
             "LNG001",
             where=where,
-            found=f"numerics={numerics!r}",
+            found=f"numerics={shown(numerics)}",
             required=" or ".join(Numerics),
-            help='"precise" is called "strict"' if numerics == "precise" else 'write @tw.kernel(numerics="fast")',
+            help='"precise" is called "strict"' if str(numerics) == "precise" else 'write @tw.kernel(numerics="fast")',
         )
-    if on_out_of_range not in tuple(OutOfRange):
+    if not isinstance(on_out_of_range, str) or on_out_of_range not in tuple(OutOfRange):  # pyright: ignore[reportUnnecessaryIsInstance]
         refuse(
             "LNG001",
             where=where,
-            found=f"on_out_of_range={on_out_of_range!r}",
+            found=f"on_out_of_range={shown(on_out_of_range)}",
             required=" or ".join(OutOfRange),
             help='write @tw.kernel(on_out_of_range="trap")',
         )
@@ -464,7 +464,7 @@ def read_kernel(
         refuse(
             "LNG001",
             where=where,
-            found=f"sentinel={sentinel!r}",
+            found=f"sentinel={shown(sentinel)}",
             required="a negative integer: the index that stands for nowhere lies outside of every tensor",
             help='write @tw.kernel(on_out_of_range="trap", sentinel=-100)',
         )

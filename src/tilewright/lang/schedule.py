@@ -103,6 +103,8 @@ class Schedule:
     @staticmethod
     def parse(text: str) -> Schedule:
         """Read ``key=value, key=value``; a key that is none of the schedule's pins a ``tw.auto`` keyword ``@key``."""
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            _refuse_value("text", text, "text such as stages=4, cluster=2x1")
         keys = dict[str, Any]()
         extents = dict[str, int]()
         for part in filter(None, (p.strip() for p in text.split(","))):
@@ -159,7 +161,7 @@ def _bool(key: str, value: object) -> bool | None:
 
 
 def _mode(value: str | None) -> RoleMode | None:
-    if value is None or value in tuple(RoleMode):
+    if value is None or (isinstance(value, str) and value in tuple(RoleMode)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return None if value is None else RoleMode(value)
     _refuse_value("mode", value, ", ".join(RoleMode))
 
@@ -179,7 +181,7 @@ def _extents(value: Mapping[str, int] | Pins) -> Pins:
         pairs = tuple(
             sorted((name, extent) for name, extent in (value.items() if isinstance(value, Mapping) else value))
         )
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, NotImplementedError):
         _refuse_value("extents", value, "an extent by the name of a tw.auto keyword")
     for name, extent in pairs:
         if not str(name).isidentifier() or type(extent) is not int or extent < 1:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
+from tilewright.base.number import kind_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.source_locations import refuse
 
@@ -30,6 +31,8 @@ class Signature:
     keywords: tuple[tuple[str, Hashable], ...] = ()
     extents: tuple[tuple[str, int], ...] = ()
     limits: tuple[tuple[Expr, int], ...] = ()
+    kinds: tuple[Hashable, ...] = ()
+    """What keywords that equal each other may differ in."""
 
     @staticmethod
     def of(
@@ -40,16 +43,18 @@ class Signature:
         extents: Mapping[str, int] | None = None,
     ) -> Signature:
         """A signature from mappings."""
+        named = tuple(sorted((keywords or {}).items(), key=lambda kv: kv[0]))
         return Signature(
             tuple(sorted(dtypes.items())),
             tuple(sorted((static or {}).items())),
-            tuple(sorted((keywords or {}).items(), key=lambda kv: kv[0])),
+            named,
             tuple(sorted((extents or {}).items())),
+            kinds=tuple(kind_of(value) for _, value in named),
         )
 
     def with_extents(self, extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...]) -> Signature:
         """The same with tile extents chosen by the schedule, and narrower tiles for ``upto`` axes."""
-        return Signature(self.dtypes, self.static, self.keywords, tuple(sorted(extents.items())), limits)
+        return replace(self, extents=tuple(sorted(extents.items())), limits=limits)
 
 
 def check_signature(kernel: KernelFunction, signature: Signature) -> None:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from tilewright.base.dtypes import dtype_named, i32, i64
-from tilewright.diag import fail
+from tilewright.diag import fail, shown
 from tilewright.jit import pytorch, rooms
 from tilewright.jit.outputs import empty
 from tilewright.jit.planned import PlannedIndices, planned
@@ -71,6 +71,8 @@ def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL, *
     Ids in a GPU's memory are planned there, by three kernels that nobody waits for; ids in the host's memory by NumPy.
     Raises JIT012 for ids, buckets or policies that make no plan.
     """
+    if not isinstance(unique, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        fail("JIT012", found=f"unique={shown(unique)}", required="True or False")
     _check(indices, buckets, policy)
     on_host = rooms.is_array(indices) or pytorch.is_on_cpu(indices)
     plan = (plan_on_host if on_host else plan_by_kernels)(indices, buckets, policy)
