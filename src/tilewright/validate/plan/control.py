@@ -23,7 +23,7 @@ from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
 MOST_ELEMENTS = 16
-"""Between two boundaries: distances from one are told apart."""
+"""The distance between two boundaries: offsets from one of them are distinguished."""
 
 
 def name_integer(plan: Plan, op: t.Let) -> None:
