@@ -36,6 +36,7 @@ pytestmark = pytest.mark.sample(3)
 RNG = np.random.default_rng(5)
 Array = np.ndarray[Any, np.dtype[Any]]
 COPIES, STAGED = Candidate(1, stages=2), Candidate(1, copies=False)
+WITHOUT_PIPELINE = Candidate(1)
 ORDINARY = Candidate(1, copies=False, matrix_stores=False, ordinary=True)
 
 
@@ -100,7 +101,7 @@ def test_two_warpgroups_and_an_odd_width() -> None:
 
 def test_tiles_of_odd_extents_are_staged_with_zeros() -> None:
     left, right, out = padded(50, 31), padded(41, 31), padded(50, 41)
-    kernel = lowered(p.nt, COPIES, bm=24, bn=20, bk=12).scheduled.kernel
+    kernel = lowered(p.nt, WITHOUT_PIPELINE, bm=24, bn=20, bk=12).scheduled.kernel
     assert not any(isinstance(op, a.TmaLoad) for op in kernel.walk())
     simulate.run(kernel, {"a": left, "b": right, "c": out})
     close(out, f64(left) @ f64(right).T)
@@ -300,7 +301,7 @@ def rounded(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N
 
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 64), (70, 72, 100), (1, 1, 1)])
 def test_tf32(m: int, n: int, k: int) -> None:
-    kernel = lowered(rounded, COPIES, "f32", 4).scheduled.kernel
+    kernel = lowered(rounded, WITHOUT_PIPELINE, "f32", 4).scheduled.kernel
     assert {op.dtype.dtype.name for op in kernel.walk() if isinstance(op, a.Wgmma)} == {"tf32"}
     left, right, out = (normal(*s, dtype=np.float32) for s in ((m, k), (n, k), (m, n)))
     simulate.run(kernel, {"a": left, "b": right, "c": out})

@@ -179,8 +179,8 @@ def plan_products(
     name: str,
     complete: Callable[[PlannedKernel, ProvedSchedule], PlannedKernel],
 ) -> PlannedKernel:
-    """The first schedule of a variant that is proved, and, as its ``later``, those that come after it; ``complete``
-    adds what the class of arguments asks. SCH001 if none is proved, SCH002 for pins that no schedule can keep."""
+    """The first schedule of a variant that is proved; its ``next_schedule`` are the ones after it. ``complete`` adds
+    what the class of arguments needs. SCH001 if none is proved, SCH002 for pins that no schedule satisfies."""
     search = search_products(request, variant, retrace, name)
 
     def planned(found: ProvedSchedule) -> PlannedKernel:

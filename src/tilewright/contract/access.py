@@ -342,7 +342,8 @@ class _Cover:
         return self.launch.another(access, self.fixed) if self.fixed else self.launch.piece(access)
 
     def _counted(self, piece: AccessPiece) -> AccessPiece:
-        """The piece with falling coordinates negated, which is one element for one element in all pieces alike."""
+        """The piece with descending coordinates negated, which maps elements to elements in the same way for all
+        pieces."""
         if not self.falling:
             return piece
         coords = tuple(c.times(-1) if d in self.falling else c for d, c in enumerate(piece.coords))

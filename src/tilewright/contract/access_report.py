@@ -16,11 +16,8 @@ _REQUIRED = {
 
 
 def diagnose(proof: Refuted[AccessWitness] | Unknown, default: Location | None = None) -> Diagnostic:
-    """ACC001 to ACC004 for a refutation, at the user's line of the access or of the store that asked for it; ACC005
-    for what stayed open.
-
-    ``default`` stands for the line of what has none.
-    """
+    """ACC001 to ACC004 for a refutation, at the source line of the access or of the store that needs it; ACC005 if
+    undecided. ``default`` is the line if the op has none."""
     match proof:
         case Refuted(obligation, witness):
             code, found, required, settle = witness.fault.value, str(witness), _REQUIRED[witness.fault], ""

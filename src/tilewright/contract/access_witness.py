@@ -44,7 +44,8 @@ class AccessWitness:
     extents: tuple[int, ...]
     points: tuple[Point, ...]
     place: str
-    """The user's ``file:line`` of the access, or of the promise that nobody keeps; empty where there is none."""
+    """The source location ``file:line`` of the access, or of the promise that nothing checks; empty if there is
+    none."""
 
     def __str__(self) -> str:
         where = f"{self.tensor}{list(self.element)} of {list(self.extents)}"

@@ -169,9 +169,9 @@ class Recorder(Protocol):
         reverse: bool,
         neutral: bool | int | float | None,
     ) -> tuple[list[Node], list[Node]]:
-        """The running states of ``values`` along an axis, and the last one. ``combine`` makes of two states, of rank 0,
-        the next; ``before`` is empty or the state before the first element; ``neutral`` changes none, None where
-        nobody knows one."""
+        """The running states of ``values`` along an axis, and the last one. ``combine`` maps two rank-0 states to the
+        next; ``before`` is empty or the state before the first element; ``neutral`` is the neutral element, None if it
+        is unknown."""
         ...
 
     def bitcast(self, x: Node, dtype: DType) -> Node:

@@ -53,11 +53,11 @@ class Facts:
     assumed: frozenset[Expr] = frozenset()
 
     def __hash__(self) -> int:
-        """Hash of the symbol names only: equal facts hash alike, and plans are cached by their facts."""
+        """Hash of the symbol names only: equal facts have equal hashes, and plans are cached by their facts."""
         return hash((frozenset(self.bounds), frozenset(self.divisors), frozenset(self.equal), self.assumed))
 
     def assume(self, predicate: Expr) -> Facts:
-        """These facts and ``predicate``; a conjunction is taken apart, ``x % n == 0`` becomes a divisor."""
+        """These facts and ``predicate``; conjunctions are split, and ``x % n == 0`` becomes a divisor."""
         parts = predicate.args if isinstance(predicate, All) else (predicate,)
         divisors = dict(self.divisors)
         for part in parts:

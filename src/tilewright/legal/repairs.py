@@ -59,8 +59,8 @@ def legalise(
 def repairs_of(
     access: TileAccess, facts: Facts, target: Target = SM90A, workload: Workload | None = None
 ) -> tuple[Repair[Remedy], ...]:
-    """The cheapest repair of each kind that makes ``access`` legal, cheapest first; only split boxes when nothing else
-    stands in its way."""
+    """The cheapest repair of each kind that makes ``access`` legal, cheapest first; only split boxes if nothing else
+    prevents the copy."""
     load = workload or Workload()
     found = candidates(access, facts, target)
     options: Iterable[tuple[Remedy, TileAccess]]

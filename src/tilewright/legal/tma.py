@@ -186,7 +186,7 @@ class Shortfall:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Every direct plan, best first; plans that need an unproved alignment apart, with what they need."""
+    """Every direct plan, best first, and separately the plans that need an unproved alignment, with that alignment."""
 
     plans: tuple[TensorMapPlan, ...]
     conditional: tuple[tuple[TensorMapPlan, tuple[ResidualRule, ...]], ...] = ()

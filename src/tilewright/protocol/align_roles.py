@@ -1,7 +1,7 @@
-"""Lays the roles of a protocol side by side: its common product (``protocol.product_graph``).
+"""Aligns the roles of a protocol: its common product (``protocol.product_graph``).
 
-Loops are matched by their ends, guards split what they tell apart, short loops are unrolled. What does not fit raises
-``OutsideFragment`` with the reason.
+Loops are matched by their bounds, branches are split by their guards, short loops are unrolled. Roles that can't be
+aligned raise ``OutsideFragment`` with the reason.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ class _Builder:
         return code[first:]
 
     def placed(self, role: Role, items: list[Step | Loop], keys: list[str], rendezvous: list[int]) -> _Gaps:
-        """The role's loops matched with the body's, its other steps in the gaps between them. A role without loops
-        works behind them, except for what all threads must meet for before: ``rendezvous`` in each gap."""
+        """The role's loops matched with those of the body, its other steps in the gaps between them. A role without
+        loops runs after them, except for barriers of all threads before: ``rendezvous`` in each gap."""
         gaps = _Gaps([[] for _ in range(len(keys) + 1)], [None] * len(keys))
         at, pending, first = 0, list[Step](), True
         for n in items:
@@ -297,8 +297,8 @@ class _Gaps:
     loops: list[Loop | None]
 
     def spread(self, pending: list[Step], low: int, high: int, rendezvous: list[int], late: bool) -> None:
-        """Puts steps into the gaps ``low`` to ``high``: those up to the last meeting where all meet, the others behind
-        them, or (``late``) as late as may be."""
+        """Distributes steps over the gaps ``low`` to ``high``: those up to the last barrier of all threads at these
+        barriers, the others after them, or (``late``) as late as possible."""
         gap = low
         last = max((i for i, step in enumerate(pending) if _is_rendezvous(step)), default=-1)
         for i, step in enumerate(pending):

@@ -207,7 +207,8 @@ def _bytes(protocol: Protocol, region: ops.Region) -> Thing:
 
 # -- traces --------------------------------------------------------------------------------------------------------
 def normal_form(protocol: Protocol, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The least order of the nodes, by their text, that keeps every dependent pair as it is; bodies alike."""
+    """The least order of the nodes, by their text, that keeps the order of every dependent pair; bodies are ordered in
+    the same way."""
     left = [_normal(protocol, node) for node in nodes]
     prints = [footprint(protocol, node) for node in left]
     waits = [{j for j in range(i) if prints[j].disturbs(prints[i])} for i in range(len(left))]

@@ -40,7 +40,7 @@ def _election(role: Role, step: Step) -> Iterator[Diagnostic]:
 
 
 def _idle_barriers(protocol: Protocol) -> Iterator[Diagnostic]:
-    """Barriers that nobody arrives at, or that nobody waits for."""
+    """Barriers on which no thread arrives, or on which none waits."""
     arrived: set[str] = set()
     waited: set[str] = set()
     for _, step in spots(protocol):

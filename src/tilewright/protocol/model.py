@@ -28,7 +28,7 @@ class By(Enum):
     PER_WARP = "per_warp"
     """The elected lane of every warp of the role; in the first warp the thread of ELECTED."""
     THREAD_ZERO = "thread_zero"
-    """``threadIdx.x == 0``: as ELECTED in the CTA's first role, nobody elsewhere. A lint says so."""
+    """``threadIdx.x == 0``: like ELECTED in the CTA's first role, no thread in other roles. The linter reports it."""
 
 
 @dataclass(frozen=True)

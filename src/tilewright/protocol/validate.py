@@ -20,7 +20,7 @@ from tilewright.protocol.pipelines import Pipelines, expand
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
 MAX_CLUSTER = 16
 MAX_GRID = 16
-"""CTAs of a grid that are told apart: what holds of a few is looked at, not of any number."""
+"""The number of CTAs of a grid that are distinguished: properties are checked for a few CTAs, not for any number."""
 TICKET_BYTES = 4
 """A ticket is the value of a word."""
 

@@ -172,7 +172,7 @@ def _accumulates(buffer: SSAValue) -> bool:
 
 
 def _loads(op: Operation) -> bool:
-    """Global memory comes to registers, by way of shared memory too."""
+    """Whether the op loads from global memory into registers, directly or through shared memory."""
     if isinstance(op, t.SharedRead):
         return not any(isinstance(use.operation, t.SharedWrite | a.StoreMatrix) for use in op.shared.uses)
     return isinstance(op, t.Load)

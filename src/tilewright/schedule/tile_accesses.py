@@ -19,7 +19,7 @@ INDEX_BOUND = 2**31 - 1
 
 
 def legal_facts(kernel: tile.Kernel, facts: CallFacts) -> Facts:
-    """What the specialisation class says, as the legality rules ask for it."""
+    """The facts of the specialisation class in the form that the legality rules use."""
     bounds: dict[str, Interval] = {}
     divisors: dict[str, int] = {}
     equal: dict[str, int] = {}

@@ -61,7 +61,7 @@ def joint(nodes: Sequence[Node], whole: Callable[[Presence], bool]) -> Presence 
 
 
 def _edges(found: Sequence[Presence]) -> str:
-    """The extents that the coordinates of each may leave, where these tell them apart."""
+    """The extents that the coordinates of each value may exceed, if these distinguish the values."""
     edges = [", ".join(dict.fromkeys(str(dim) for _, dim in p.inside)) for p in found]
     told = all(edges) and len(set(edges)) == len(edges)
     return f": outside of {'; of '.join(edges)}" if told else ""

@@ -54,7 +54,8 @@ def promised_access(op: Scatter) -> IndexedAccess | str:
 
 
 def indexed_access(op: Gather | Scatter | ScatterReduce) -> IndexedAccess | str:
-    """The places that elements of index tensors name, and which elements; a phrase where it cannot be told."""
+    """The index-tensor elements that give an access's coordinates, and the places they name; a phrase with the reason
+    if that is undecided."""
     elements: dict[str, _Element] = {}
     coords = [c.expr for c in op.coords]
     for number, index in enumerate(op.indices):
@@ -83,8 +84,8 @@ def indexed_access(op: Gather | Scatter | ScatterReduce) -> IndexedAccess | str:
 
 
 def apart_by_position(op: Scatter, varying: Sequence[str]) -> bool:
-    """Whether positions alone seem to tell a scatter's elements apart, of programs and steps ``varying`` too: each axis
-    of its tile, and each of these, is a coordinate of its own. ``distinct`` proves it."""
+    """Whether the elements of a scatter are distinct by position alone, also across programs and steps ``varying``:
+    each axis of its tile, and each of these, is a coordinate of its own. ``distinct`` proves it."""
     axes = {axis_symbol(d): a for d, a in enumerate(tile_type(op.value).axes_tuple) if isinstance(a, Span)}
     separated: set[str] = set()
     for coord in _positions(op).values():

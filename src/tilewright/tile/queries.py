@@ -149,7 +149,7 @@ def hint(value: SSAValue) -> str:
 
 
 def filled(stream: tile.Stream) -> tuple[Span, ...]:
-    """The ranges along which everything lies that a stream leaves behind; none where it writes tensors or prints."""
+    """The ranges that contain all elements a stream leaves behind; none if it writes tensors or prints."""
     inside = list(stream.walk())
     if any(isinstance(op, (*tile.WRITES, tile.Print, tile.Trap)) for op in inside):
         return ()

@@ -28,8 +28,8 @@ from tilewright.tile.structure import Bind, Kernel, Load, Stream
 
 
 def bind_coordinates(kernel: Kernel, inside: Callable[[Expr, Expr], bool]) -> None:
-    """Turn the gathers among the operands of a kernel's products into loads where all they ask for is known before its
-    streams. ``inside`` says whether a computed coordinate is known to lie below an extent, and not below 0."""
+    """Turn gathers among the operands of a kernel's products into loads if their coordinates are known before its
+    streams. ``inside`` says whether a computed coordinate is known to be at least 0 and below an extent."""
     gathers = dict.fromkeys(g for op in kernel.walk() if isinstance(op, Dot) for g in _gathers(op))
     bound: dict[tuple[SSAValue, Expr], str] = {}
     for gather in gathers:

@@ -239,8 +239,8 @@ class Tracer(KernelBuilder):
         return node.known_by(Presence((tuple(key for *_, key in leading), axes), inside) if inside else None)
 
     def _outside_key(self, form: Expr, indices: Sequence[SSAValue], dim: Expr) -> tuple[object, ...]:
-        """What a coordinate that may lead outside is told apart by: how it is computed of which index operands. Those
-        that are loaded twice, from a tensor that nothing was written to, are the same."""
+        """The key of a coordinate that may be out of bounds: how it is computed from which index operands. Operands
+        loaded twice from a tensor that is not written are the same."""
         used = [k for k in range(len(indices)) if dialect.index_symbol(k) in form.symbols]
         numbered = {dialect.index_symbol(k): sym(dialect.index_symbol(n)) for n, k in enumerate(used)}
         operands: list[tuple[object, ...]] = []

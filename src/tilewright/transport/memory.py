@@ -234,9 +234,9 @@ class AtomicReduce(_GlobalAccess):
 
 @irdl_op_definition
 class Draw(TransportOp):
-    """Each executing thread adds 1 to the first element of ``tensor``, atomically at gpu scope, and has in register 0
-    of ``buffer`` the number of CTAs and what was there before: a number that nobody else of the launch draws. In a
-    launch of as many CTAs as ``programs`` it touches no memory, and has the number of CTAs."""
+    """Each executing thread atomically adds 1 to the first element of ``tensor``, at gpu scope; register 0 of
+    ``buffer`` receives the number of CTAs plus the old value, which is unique in the launch. In a launch with as many
+    CTAs as ``programs`` it does not access memory, and the result is the number of CTAs."""
 
     name = "transport.draw"
     tensor = operand_def(TensorType)

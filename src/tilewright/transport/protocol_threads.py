@@ -192,7 +192,7 @@ def _threads_of(
 
 
 def _places(inside: Sequence[Operation]) -> dict[object, int]:
-    """The first byte of each shared buffer: static ones lie behind each other and behind those that have offsets."""
+    """The first byte of each shared buffer: static buffers follow one another, after those with explicit offsets."""
     found: dict[object, int] = {}
     buffers = [op for op in inside if isinstance(op, t.Shared)]
     placed = [(op, op.offset.data) for op in buffers if op.offset is not None]

@@ -1,1 +1,2 @@
-"""What leaves the compiler against the Transport IR that was proved. ``recipe``: what a launch is told to do."""
+"""Translation validation: the compiler's output against the Transport IR that was proved. ``recipe`` checks the launch
+recipe."""

@@ -96,8 +96,8 @@ def given_of(kernel: t.Kernel) -> dict[str, Expr]:
 
 
 def fits(placed: Placed) -> bool:
-    """Whether the tensor's elements lie apart and in the workspace: rows are as long as the dense axis rounded up, each
-    axis steps over all of the one inside it, and the size over the outermost."""
+    """Whether the tensor's elements are disjoint and within the workspace: rows are as long as the dense axis rounded
+    up, the stride of each axis spans all of the next inner one, and the size spans the outermost."""
     if Const(1) not in placed.strides:
         return False
     dense = placed.strides.index(Const(1))

@@ -70,7 +70,7 @@ class Cases:
         self._signs: dict[Poly, Condition] = {}
         self._remainders: list[tuple[Poly, int, int]] = []
         self._kept: set[Monomial] = set()
-        """Quotients in what remainders are told of: comparisons of both are in the same terms."""
+        """Quotients in terms of which remainders are expressed, so that comparisons of both use the same terms."""
         self._notes = 0
         self._negated: dict[CaseNode, Condition] = {}
         self._threads: dict[CaseNode, int] = {}

@@ -237,7 +237,8 @@ class _Counts:
         return total
 
     def _taken(self, op: t.Programs) -> Expr:
-        """Programs of one CTA that the executing threads take. The first of several to take turns has the most."""
+        """The number of programs that the executing threads take in one CTA. With ping-pong the first role has the
+        most."""
         if not op.persistent.data:
             return Const(1)
         if op.drawn is not None:

@@ -84,7 +84,7 @@ _BEFORE = frozenset(("mov", "cvta", "cvt", "add", "sub", "mul", "mad", "and", "o
 
 
 def _is_read(entry: Entry, pragma: Pragma) -> bool:
-    """It changes nothing, or says which bytes of the load behind it are used (PTX ISA 9.1, 11.5)."""
+    """Whether the pragma has no effect, or gives the used bytes of the load after it (PTX ISA 9.1, 11.5)."""
     if pragma.text == "nounroll":
         return True
     behind = entry.body[pragma.index : pragma.index + 1]

@@ -617,7 +617,7 @@ class Equality:
         return self._arguments(place, at, care) and self._arguments(x, y, care)
 
     def _bits_behind(self, atom: Atom) -> Atom:
-        """Bits of what some data is behind a loop, as what these bits are behind it; any other atom as it is."""
+        """Bits of data after a loop, expressed by what these bits become after the loop; any other atom unchanged."""
         field = atom.args[0] if atom.kind == "field" else None
         base = self.terms.atoms[field.base] if isinstance(field, Field) else atom
         whole = base.args[1] if base.kind == "exit" else None

@@ -35,7 +35,7 @@ class Floats:
         return atom if atom is not None and atom.kind == kind else None
 
     def split(self, value: Value) -> tuple[bool, Value]:
-        """A value as its sign, where that is apart, and the rest."""
+        """A value as its sign, if the sign is separate, and the rest."""
         number = self.values.number(value)
         if number is not None:
             return bool(number & SIGN), self.bits(number & ~SIGN)

@@ -185,7 +185,8 @@ class Iterations:
         return pieces is not None and all(low + bits <= at or at <= low for low, bits, _ in pieces)
 
     def _changes_hands(self, value: Choice, name: str) -> bool:
-        """Which case of some data holds depends on the iteration: the last one's is not told from the others behind."""
+        """Whether the case that holds for some data depends on the iteration: the last iteration's case can't be
+        distinguished from the others after the loop."""
         atoms = [self.terms.atoms[i] for _, p in value.parts for monomial, _ in p.terms for i in monomial]
         return (
             any(self._condition_varies(c, name) for c, _ in value.parts) and bool(atoms) and all(a.bits for a in atoms)

@@ -421,11 +421,9 @@ class Matcher:
         return bool(listed)
 
     def _but_for_stores_beside(self, tensor: str, at: Poly, size: int, state: Value, holds: Condition) -> Value:
-        """What stands for the contents of an element, without plain stores by the same thread to other elements.
-
-        They run once, behind all that synchronises: a load moved across them stays in its interval, in which no other
-        thread writes what it reads, as the IR has no data races.
-        """
+        """The contents of an element, without plain stores by the same thread to other elements. They run once, after
+        all synchronisation: a load moved across them stays in its interval, in which no other thread writes what it
+        reads, because the IR has no data races."""
         while True:
             inside = self.values.restrict(state, holds)
             atom = self.terms.single(inside) if isinstance(inside, Poly) else None

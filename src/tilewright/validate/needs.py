@@ -44,7 +44,7 @@ _SHOWN = 1 << 30
 """Above all depths: of a bound that is shown."""
 
 _NO_END = -(1 << 62)
-"""Below every bound that is told apart."""
+"""Less than every bound that is distinguished."""
 
 MOST_PATHS = 256
 """The most paths of a condition that is shown to be impossible."""

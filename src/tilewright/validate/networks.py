@@ -65,7 +65,7 @@ class Networks:
         return [x for x in atom.args if isinstance(x, Poly | Choice)]
 
     def _is_made(self, value: Value) -> bool:
-        """The value is made by minima, maxima or shuffles, the words of which are told apart."""
+        """Whether the value is the result of minima, maxima or shuffles, whose words are distinguished."""
         found = self._has.get(value)
         if found is None:
             if isinstance(value, Choice):

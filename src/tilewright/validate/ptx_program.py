@@ -182,8 +182,8 @@ class PtxProgram:
         return {}
 
     def _whole_warpgroups(self, threads: int) -> int:
-        """The threads of all warpgroups of which some run: what a role computes is not told from what others would, and
-        one address stays one value whichever of its threads a guard lets through."""
+        """The threads of all warpgroups of which some execute: the values that a role computes are not distinguished by
+        thread, and an address stays one value whichever of its threads a guard selects."""
         chosen = 0
         for first in range(0, self.terms.threads, WARPGROUP):
             group = ((1 << WARPGROUP) - 1) << first

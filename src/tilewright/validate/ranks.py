@@ -25,7 +25,7 @@ _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
 
 
 def equal_for_all_ranks(terms: Terms, p: Poly, q: Poly) -> bool:
-    """Both are words of the rank, and the same for every one; False for words of anything else."""
+    """Whether both words depend on the rank only and are equal for every rank; False for other words."""
     for rank in range(RANKS):
         x, y = _word(terms, p, rank), _word(terms, q, rank)
         if x is None or x != y:

@@ -194,8 +194,8 @@ def shared_faults(kernel: t.Kernel, shared: int) -> Iterator[tuple[str, str, str
 
 
 def _handed_over(kernel: t.Kernel, early: SSAValue, late: SSAValue) -> bool:
-    """All uses of ``early`` lie before the meeting of the cluster behind which ``late`` is read. Who writes that has
-    used ``early`` before, meets the others next, and makes no second round."""
+    """Whether all uses of ``early`` precede the cluster barrier after which ``late`` is read: a thread that writes
+    ``late`` has used ``early`` before, then passes the barrier, and does not repeat the sequence."""
     if any(programs.persistent.data for programs in programs_of(kernel)):
         return False
     for role in (op for op in kernel.body.block.ops if isinstance(op, a.Role)):
@@ -327,7 +327,8 @@ class _Variant:
 
     # -- workspaces and tensors ---------------------------------------------------------------------------------------
     def _workspaces(self) -> Iterator[Fault]:
-        """Each holds one tensor, laid alike by all kernels, and as many bytes as it takes."""
+        """Checks that each workspace holds one tensor, with the same layout in all kernels, and is large enough
+        for it."""
         found: dict[int, Placed] = {}
         where = f"{self.where}.workspace"
         for kernel in self.kernels:

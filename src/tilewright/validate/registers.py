@@ -40,8 +40,8 @@ class EntryRegisters:
         """The waits of these loops: any other one may return before its phase is over."""
 
     def _several(self) -> frozenset[str]:
-        """Registers whose value depends on the way taken: those that several instructions write, or a predicated one,
-        and those that some way to a reader leaves unwritten."""
+        """Registers whose value depends on the path: those written by several instructions or by a predicated one, and
+        those that some path to a reader leaves unwritten."""
         counts = Counter(name for names in self.written for name in names)
         found = {name for name, n in counts.items() if n > 1}
         written: dict[str, int] = {}

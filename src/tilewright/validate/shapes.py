@@ -63,8 +63,8 @@ class Shapes:
         return found
 
     def network(self, value: Value) -> int:
-        """The same of minima and maxima of words, in which the words that are sorted are told apart by what they are
-        loaded from, in whatever way they are made."""
+        """The same for networks of minima and maxima: the words that they sort are distinguished by their loads,
+        however they are computed."""
         found = self._networks.get(value)
         if found is None:
             found = self._networks[value] = self._network(value)

@@ -654,7 +654,7 @@ def _end(c: Coefficient) -> tuple[int, int]:
 
 
 def _in_table(*numbers: int) -> None:
-    """Tables hold integers of 64 bits: beyond, nothing is told."""
+    """Tables hold 64-bit integers: beyond them nothing is known."""
     if any(not -(1 << 63) <= n < 1 << 63 for n in numbers):
         raise OverflowError
 

@@ -26,8 +26,8 @@ from tilewright.tile.queries import is_elementwise, owner
 
 
 def numbers(group: SSAValue, number: SSAValue, blocks: Expr, offsets: str, groups: Expr, end: str) -> bool:
-    """Whether in programs from ``blocks`` on ``number`` is a function of ``group``, which ends at ``end``, of so many
-    ``groups`` between ``offsets``; both as they are before they are clipped alike."""
+    """Whether in programs from ``blocks`` on ``number`` is a function of ``group``, which ends at ``end``, for
+    ``groups`` groups delimited by ``offsets``; both before they are clipped in the same way."""
     place = Sym(program_index(0)) - blocks
     found = _walked(_otherwise(_behind(group, blocks), number))
     beside = _walked(_otherwise(number, number, end))

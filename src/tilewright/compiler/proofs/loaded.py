@@ -82,7 +82,8 @@ def _tiles(
 
 
 def _of_group(group: tile.Bind, number: tile.Bind, offsets: Ascending, size: int, end: Expr) -> bool:
-    """Whether a number is a function of the group in programs behind those of whole blocks, both clipped alike."""
+    """Whether a number is a function of the group in programs after those of whole blocks, both clipped in the same
+    way."""
     first, second = _clipped(group.value), _clipped(number.value)
     if first is None or second is None or first[1] != second[1] or not isinstance(end, Sym):
         return False

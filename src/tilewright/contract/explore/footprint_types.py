@@ -20,7 +20,8 @@ CLUSTER: Queue = ("cluster",)
 
 @dataclass
 class Signals:
-    """What reaches a barrier: arrivals, bytes expected and completed; ``loose``: expected apart from an arrival."""
+    """The signals to a barrier: arrivals, bytes expected and completed; ``loose``: bytes expected separately from an
+    arrival."""
 
     arrivals: int = 0
     expected: int = 0

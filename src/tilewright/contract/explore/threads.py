@@ -40,8 +40,8 @@ class Thread:
 
 
 def threads_of(protocol: Protocol) -> tuple[Thread, ...]:
-    """Representatives of every role in every CTA: the elected thread and one other, or two where all are alike; with
-    per-warp steps two of each warp."""
+    """Representatives of every role in every CTA: the elected thread and one other, or two if all threads behave the
+    same; with per-warp steps two of each warp."""
     return tuple(
         thread
         for cta in range(protocol.ctas)

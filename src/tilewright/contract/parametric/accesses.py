@@ -35,7 +35,7 @@ class ClassAccess:
         self.private = effect.part is Part.THREAD
         """Whether each thread touches its own part."""
         self.engine = self.queue.name if self.queue is not None else effect.name
-        """What performs the access, for people and to tell accesses apart."""
+        """What performs the access, for messages and to distinguish accesses."""
         self.register = place.memory[0] == "register"
         """Whether the bytes are the role's own registers."""
         self.peer = place.memory[1] if place.memory[0] in _OF_A_CTA and place.memory[1] != ref.c.cta else None
@@ -43,7 +43,7 @@ class ClassAccess:
         self.reaches = effect.proxy is Proxy.ASYNC
         """Whether the bytes are accessed through the asynchronous proxy."""
         self.kind = self.engine, self.writes, self.private, ref.c.index
-        """What tells accesses to one place apart, as far as order is asked for."""
+        """The properties that distinguish accesses to one place with respect to order."""
 
 
 def same_stages(x: TouchedBytes, y: TouchedBytes) -> bool:
@@ -112,7 +112,8 @@ class ClassAccesses:
         return found
 
     def asked(self) -> tuple[dict[tuple[int, int, int], set[Segment]], set[Segment]]:
-        """What is asked of each op that accesses memory, and of waits; by which a whole place is asked alike."""
+        """The ordering queries of each op that accesses memory and of waits, by place: all accesses to a place have the
+        same queries."""
         ops_asked: dict[tuple[int, int, int], set[Segment]] = {}
         waits: set[Segment] = set()
         for one, two in self._neighbours:

@@ -39,13 +39,13 @@ GROUPS = frozenset((WGMMA, BULK, TENSOR_LOADS, TENSOR_STORES))
 
 
 def goes_on(code: tuple[ops.Op, ...], i: int, queues: Set[Queue] = GROUPS) -> bool:
-    """Whether op ``i`` is of such a queue and the next op is one like it: nothing can tell them apart."""
+    """Whether op ``i`` and the next op belong to such a queue and can't be distinguished."""
     queue = code[i].queue
     return queue in queues and i + 1 < len(code) and code[i + 1].queue is queue
 
 
 def _cuts(op: ops.Op) -> bool:
-    """Whether what a class did before the op becomes known apart from what it does after."""
+    """Whether what a class did before the op becomes visible separately from what it does afterwards."""
     for effect in op.effects:
         match effect:
             case Signal():
@@ -140,8 +140,8 @@ class Marks:
                 run, asked = list[int](), set[Segment]()
 
     def _space(self, run: list[ops.Op]) -> FenceSpace:
-        """Where the generic accesses of a run lie; waits stand for copies of cp.async, which write shared memory. That
-        of a named CTA, which may be a peer's, is taken to be behind a fence of all spaces only."""
+        """The state space of a run's generic accesses; a wait represents cp.async copies, which write shared memory. An
+        access to a named CTA, possibly a peer's, needs a fence of all spaces."""
         reached = {
             self._space_of(e.region) if isinstance(e, Access) else FenceSpace.SHARED
             for op in run

@@ -34,8 +34,8 @@ class PhaseUse(NamedTuple):
 
 @dataclass(frozen=True)
 class PhaseFamily:
-    """Uses that take the phases in turn, each once. ``lead``: uses made before a block minus iterations until then; a
-    block behind all uses of the barrier has none where that depends on the way."""
+    """Uses that take the phases of a barrier in order, each once. ``lead``: the uses made before a block minus its
+    iterations so far; a block after all uses of the barrier has none if the number depends on the path."""
 
     pieces: tuple[PhaseUse, ...]
     lead: dict[int, int]

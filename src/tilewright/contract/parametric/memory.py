@@ -34,8 +34,8 @@ def check_memory(facts: PreparedProtocol) -> None:
 
 
 def _alike(order: AccessOrder, xs: Series, ys: Series) -> tuple[int, ...] | None:
-    """What pairs of accesses share to which ``_in_order`` and ``_ordered`` answer alike; None where they ask for the
-    stage of a ring, or for more than two."""
+    """A key such that ``_in_order`` and ``_ordered`` give the same answer for all pairs of accesses with the same key;
+    None if they need the stage of a ring buffer, or more than two accesses."""
     x, y = xs[0], ys[0]
     if len(xs) > 1 or len(ys) > 1 or (x.place.index is not None and y.place.index is not None):
         return None

@@ -114,14 +114,15 @@ class AccessOrder:
         return self.k.marks.event.get((x.ref.c.index, x.ref.s, x.ref.i))
 
     def _slots_of(self, x: ClassAccess) -> tuple[int | None, int | None, int | None]:
-        """Where it is said of an access by threads that it is visible, and behind a fence of its own threads or any."""
+        """The slots that state that an access by threads is visible, and that it is ordered by a proxy fence of its own
+        threads or of any threads."""
         mark = self._mark(x)
         visible, by_writer, fenced = (segment.get(mark) if mark is not None else None for segment in self._plain)
         found = self._slots[x] = visible, by_writer, fenced
         return found
 
     def alike(self, x: ClassAccess) -> int:
-        """A number that accesses by threads share if answers about bytes outside rings tell them apart by nothing but
+        """A key that accesses by threads share if answers about bytes outside ring buffers distinguish them only by
         their order in the code of their class."""
         found = self._alike.get(x)
         if found is None:

@@ -55,7 +55,7 @@ class Paths:
             for k in range(j):
                 least[k, f.source, f.target] = min(least[k, f.source, f.target], iterations[k])
         self.reaches = np.zeros((n, n), np.bool_)
-        """Whether a block comes after another on some way."""
+        """Whether one block can be reached from another."""
         for f in product.edges:
             self.reaches[f.source, f.target] = True
         for via in range(n):
@@ -120,8 +120,8 @@ class Paths:
         return iterations >= 0 and (target, iterations) in self._from(source, iv, iterations)
 
     def coexist(self, source: int, target: int, iv: int, iterations: int) -> bool:
-        """Whether the product may be in one block and in the other, before or after, so many ``iterations`` of an iv
-        apart (negative: the other comes first)."""
+        """Whether the product may be in one block and in the other, earlier or later, with so many ``iterations`` of an
+        induction variable in between (negative: the other comes first)."""
         if iterations < 0:
             return self.linked(target, source, iv, -iterations)
         if iterations > 0:

@@ -70,7 +70,7 @@ def _index(e: Expr, cta: int) -> int | None:
 
 
 def _later(agents: tuple[CompiledAgent, ...], read: _Operation, write: _Operation) -> bool:
-    """Whether the write may come behind the read: in another thread, behind it in the code, in a loop around both."""
+    """Whether the write may follow the read: in another thread, later in the code, or in a loop around both."""
     if read.agent != write.agent or write.pc >= read.pc:
         return True
     back = (ins.back for pc, ins in enumerate(agents[read.agent].code) if isinstance(ins, BackEdge) and pc > read.pc)

@@ -55,7 +55,7 @@ from tilewright.protocol.model import Loop, Protocol, Step
 MAX_WORK = 500_000
 """Budget of a search, in instructions of its runs and what else takes as long."""
 BITS_OF_A_STEP = 512
-"""Bits of a clock that cost as much as an instruction: clocks grow with the turns of a loop to a number."""
+"""The clock bits that cost as much as one instruction: clocks grow with the iterations of a loop up to a limit."""
 
 _RANK = frozenset((ops.CTA_RANK,))
 
@@ -143,8 +143,8 @@ class Machine(Evaluation):
         serve: Callable[[Machine, RunState], None],
         policy: Policy,
     ):
-        """``transfers`` say what each kind of effect does, ``serve`` who may go on when all wait for one another or
-        for their turn."""
+        """``transfers`` implement each kind of effect; ``serve`` chooses who continues when all agents wait for one
+        another or for their turn."""
         super().__init__(protocol)
         self.transfers, self.serve = transfers, serve
         self.policy = policy
@@ -164,7 +164,7 @@ class Machine(Evaluation):
         self.doubt = ""
         """Why no number of right runs is a proof; empty if they are."""
         self.spent = 0
-        """Work done, in instructions; what else takes time is told in as many."""
+        """Work done, in instructions; other work is converted to the same unit."""
         self._found: dict[int, tuple[Step, list[tuple[Transfer, Effect]]]] = {}
         self._formed: dict[tuple[int, int], Step] = {}
         """Steps, by CTA, whose form is right whatever the counters are."""

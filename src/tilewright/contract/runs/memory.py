@@ -153,7 +153,7 @@ def _is_dsmem(x: StepExecution) -> bool:
 
 
 def _alike(one: Access, two: Access) -> bool:
-    """Whether accesses are made and completed in the same way, so that the later one stands for both."""
+    """Whether two accesses are issued and completed in the same way, so that the later one can represent both."""
     return one.proxy is two.proxy and one.queue is two.queue
 
 

@@ -45,7 +45,8 @@ from tilewright.protocol.effects import CP_ASYNC, TENSOR, Proxy
 
 
 def normal(m: Machine, st: RunState, deciding: TripKey) -> Normal:
-    """Shape and knowledge of ``st``, about to decide ``deciding``. Also forgets what nobody can need again."""
+    """The shape and knowledge of ``st``, about to decide ``deciding``. Also drops records that can no longer be
+    queried."""
     st.outlived = {k: seq for k, seq in st.outlived.items() if not m.known_done(st, k[0], k[2], seq)}
     needed = _needed(st)
     _prune(m, st, needed)
@@ -101,7 +102,8 @@ class Normal:
         self.asked: list[tuple[int, int]] = []
         """Per record: a segment and the steps of which one must be known there."""
         self.settled = 0
-        """The records, as bits, that everyone knows who may ever ask, so that nobody's knowledge of them matters."""
+        """The records, as bits, that every agent that may query them knows, so that knowledge of them no longer
+        matters."""
         self.clocks: list[Clock] = []
         self.shape = self._shape(deciding)
         m.spend(len(st.bars) + len(self.clocks) * len(self.asked) // 8)

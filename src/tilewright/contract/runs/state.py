@@ -238,7 +238,7 @@ class AgentState:
     signalled: dict[int, int] = field(default_factory=dict[int, int])
     """Per barrier slot: the last phase arrived in, before which all others were complete."""
     peeked: tuple[Peek, ...] = ()
-    """Tests that nobody looked at yet."""
+    """Tests whose result has not been used yet."""
     fenced_widely: Clock | None = None
     """What relaxed writes to words hand on since the last fence.acq_rel of scope gpu."""
     fenced_narrowly: Clock | None = None

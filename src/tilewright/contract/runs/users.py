@@ -1,6 +1,6 @@
-"""Who may ask about what: the agents that may ever refer to a barrier, a named barrier or bytes.
+"""Which agents may refer to a barrier, a named barrier or bytes in the rest of a run.
 
-What nobody can ask about any more need not be told apart (``normal``).
+Differences that no agent can query any more need not be distinguished (``normal``).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _signalled_slots(op: ops.Op) -> set[str]:
 
 
 def _unwatched(protocol: Protocol) -> frozenset[str]:
-    """Barriers of count 1 that are only ever arrived at: each arrival is a phase of its own, and nobody looks."""
+    """Barriers of count 1 on which nobody waits: each arrival completes a phase of its own."""
     effects = [e for role in protocol.roles for s in steps(role.body) for e in s.op.effects]
     watched = {e.bar.barrier for e in effects if isinstance(e, Await) or (isinstance(e, Signal) and not _plain(e))}
     watched |= {e.barrier for e in effects if isinstance(e, BarrierLife) and not e.begins}

@@ -59,11 +59,9 @@ def compiled(e: Expr) -> Thunk:
 
 @dataclass(frozen=True)
 class Usage:
-    """How the variables of a program matter for its future: what two runs must share to go on alike.
-
-    ``period``: only the value modulo it counts, beyond ``cutoff``; ``raw`` variables count in full; ``related`` pairs a
-    variable with a trip symbol that it is compared with (their difference counts).
-    """
+    """How the variables of a program affect its future: what two runs must share to continue in the same way.
+    ``period``: only the value modulo it matters, beyond ``cutoff``; ``raw`` variables matter in full; ``related`` pairs
+    a variable with a trip symbol that it is compared with (their difference matters)."""
 
     period: dict[str, int]
     cutoff: dict[str, int]

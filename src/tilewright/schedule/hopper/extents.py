@@ -97,8 +97,8 @@ NEVER = 10**12
 """Nanoseconds of what is not offered."""
 SKINNY_ROWS = 64
 SKINNY_WIDTHS = {32: Price(253, 600), 64: Price(337, 600)}
-"""Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
-alike, and narrow tiles give every CTA some."""
+"""Products with so few rows read their right operand once: the time of a tile is proportional to its bytes, and narrow
+tiles occupy all CTAs."""
 
 FEW_WIDTHS = {128: Price(275, 500, across=379), 64: Price(182, 640, across=262)}
 """Products of so few tiles that wide ones leave most CTAs without: 64 rows."""

@@ -398,8 +398,8 @@ class RoleLowering(ProductsInFlight):
         return stream.axis.data in self.scope.full or self.inside(stream.axis.data)
 
     def walk_of(self, block: Block) -> list[Operation]:
-        """A block's ops in the order in which they are lowered: products in flight that need nothing but copied tiles
-        stand behind the first one."""
+        """A block's ops in the order in which they are lowered: products that stay in flight and read only copied tiles
+        follow directly after the first one."""
         ops = list(block.ops)
         if not self.keeps_in_flight(block.parent_op()):
             return ops

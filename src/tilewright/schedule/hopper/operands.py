@@ -390,7 +390,7 @@ class Analysis:
         return None
 
     def row_copies(self, rows: GatheredRows, swizzle: Swizzle) -> Iterator[tuple[Remedy, SmemTile]]:
-        """How cp.async brings rows where loaded integers say, and where they land."""
+        """How cp.async copies rows at loaded indices, and their layout in shared memory."""
         if self.facts.of(tensor_name(rows.gather)).unit_axis != rows.columns:
             return
         extents = [c.size if isinstance(c, Span) else None for c in rows.coords]

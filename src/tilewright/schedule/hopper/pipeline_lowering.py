@@ -401,7 +401,8 @@ def arrivals(pipeline: TilePipeline) -> int:
 
 
 def _filled(load: tile.Load) -> Iterator[Expr]:
-    """A map has no extent of 0, so that a copy that stands in no loop over an axis asks for an element of it."""
+    """A tensor map has no extent of 0, so a copy outside of loops over an axis requires at least one element along
+    it."""
     for coord, dim in zip(coords_of(load), tile.tensor_type(load.tensor).dims, strict=True):
         if isinstance(coord, Span) and coord.origin.constant is not None and dim.expr.constant is None:
             yield Const(0) < dim.expr

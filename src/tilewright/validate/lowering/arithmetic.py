@@ -228,7 +228,7 @@ def _exact(source: DType, target: DType) -> bool:
 
 
 def _format(dtype: DType) -> tuple[bool, int, bool]:
-    """What functions of a dtype are told apart by: floats are computed in f32."""
+    """The key by which functions of different dtypes are distinguished: floats are computed in f32."""
     return dtype.is_float, 0 if dtype.is_float else dtype.bits, dtype.signed
 
 

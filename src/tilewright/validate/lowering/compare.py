@@ -155,7 +155,8 @@ def _cluster(lowered: t.Kernel) -> tuple[int, int]:
 
 
 def _counted(every: Sequence[RoleThreads]) -> Iterator[Unlike]:
-    """All roles count fills alike: a program of any adds as much, and each begins where it takes its first."""
+    """Whether all roles count fills in the same way: programs of any role add as many, and each role starts with the
+    fill of its first program."""
     names = dict.fromkeys(c.name for r in every for c in r.counted)
     for name in names:
         counts = [c for r in every for c in r.counted if c.name == name]

@@ -85,8 +85,8 @@ class SymbolFacts:
 
     @property
     def _counted(self) -> set[str]:
-        """Symbols of which something is known to be a multiple. Where nothing is, ends of ranges stay as they are: both
-        sides of a comparison leave open alike what neither can decide."""
+        """Symbols that are known to be multiples of a constant. For others the ends of ranges stay unchanged: what
+        neither side of a comparison can decide stays open on both."""
         return {symbol for known in self.multiples for symbol in known.symbols}
 
     def _rounded(self, e: Expr, least: int | None) -> int | None:

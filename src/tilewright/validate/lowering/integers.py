@@ -79,7 +79,8 @@ class Bounds:
 
 
 class Integers:
-    """Expressions under what ``numbers`` and ``symbols`` say: arrays, and symbols that stand for an expression."""
+    """Evaluates expressions with the given ``numbers`` (arrays) and ``symbols`` (expressions substituted for
+    symbols)."""
 
     def __init__(self, numbers: Mapping[str, Numbers]):
         self.numbers = dict(numbers)

@@ -66,7 +66,7 @@ class Counts:
 
 
 Peers: TypeAlias = dict[tuple[t.ClusterRead, int], tuple[SharedFills, Claims]]
-"""The shared memory of the CTA of each rank when its threads come to an op, and what was claimed on the way."""
+"""The shared memory of the CTA of each rank when its threads reach an op, and the claims recorded on the way."""
 
 
 class RoleThreads(Threads):

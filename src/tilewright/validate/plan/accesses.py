@@ -33,8 +33,8 @@ def store_element(
 def places(
     plan: Plan, op: t.Load | t.Store | t.AtomicReduce, register: int
 ) -> list[tuple[Condition, Condition, Value]]:
-    """Where the element of a register lies: for each way in which loaded coordinates are read as integers, where
-    they are read so, the access's guard, and the offset."""
+    """The offset of a register's element: for each case of how loaded coordinates are read as integers, the condition
+    of the case, the access's guard, and the offset."""
     found: list[tuple[Condition, Condition, Value]] = []
     for holds, names in readings(plan, op, register):
         guard = plan.predicate(op.guard.expr.substitute(names) if names else op.guard.expr, register)

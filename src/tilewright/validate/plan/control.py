@@ -23,7 +23,7 @@ from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
 MOST_ELEMENTS = 16
-"""Between two boundaries: distances from one are told apart."""
+"""The largest alignment, in elements, for which the misalignment of an address is split into cases."""
 
 
 def name_integer(plan: Plan, op: t.Let) -> None:

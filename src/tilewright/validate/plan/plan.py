@@ -307,8 +307,8 @@ class Plan:
         return made
 
     def synchronised(self, event: Event | None) -> None:
-        """What other threads write may be seen from here on: they wrote it, or they may, as this one told that it has
-        read what was there (an arrival)."""
+        """From here on writes of other threads may be visible: writes before the synchronisation, or writes that an
+        arrival of this thread permitted by signalling that it has read the old contents."""
         if event is None:
             return
         self.marks[event.order] = event
