@@ -3,12 +3,12 @@
     python tools/random_agree.py [--count N] [--seed N] [--seconds N] [--family NAME] [--json FILE]
 
 Three families, drawn alike: clusters of two CTAs (remote reads, writes and arrivals, copies between CTAs, joins of the
-cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or
-four stages between a producer of ``2 n`` turns and consumers of ``n``. Others are drawn with ``--family``: ``grid`` of
-two or three CTAs with counters in global memory, ``meetings`` of theirs, ``handed`` numbers once a turn, ``parts``
-added in a cluster's shared memory, rings of ``accumulators`` in tensor memory. Each is a right protocol with up to three changes, or none: an op
-dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the explorer: all interleavings
-at 0 to 3 turns.
+cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or four
+stages between a producer of ``2 n`` turns and consumers of ``n``. Others are drawn with ``--family``: ``grid`` of two
+or three CTAs with counters in global memory, ``meetings`` of theirs, ``handed`` numbers once a turn, ``parts`` added in
+a cluster's shared memory, rings of ``accumulators`` in tensor memory. Each is a right protocol with up to three
+changes, or none: an op dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the
+explorer: all interleavings at 0 to 3 turns.
 """
 
 from __future__ import annotations
