@@ -139,6 +139,25 @@ def _flat_and_nested(wrong: bool, producer: str, consumer: str) -> Protocol:
     return b.protocol()
 
 
+def tail(wrong: bool) -> Protocol:
+    """The producer waits at the end until all its stages have been given back; wrong: and for one more."""
+    b = Build("tail")
+    kt = b.symbol("kt")
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
+    b.buffer("acc", 64, Space.REGISTER)
+    with b.role("producer", 128) as q:
+        b.init(q)
+        with q.loop("k", kt) as k:
+            load(q, ring, k)
+        with q.loop("k", kt + 3 + int(wrong), begin=kt) as k:
+            q.one(ring.producer_acquire(k))
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        with c.loop("k", kt) as k:
+            _use(c, k)
+    return b.protocol()
+
+
 def flat_and_nested(wrong: bool) -> Protocol:
     return _flat_and_nested(wrong, "flat", "nested")
 
@@ -196,7 +215,7 @@ def test_blocks_that_no_form_is_proved_of_are_left_open_soon() -> None:
 
 FORMS = (
     between_two_symbols, masked_first, masked_first_by_counter, two_stages_a_turn, flat_and_nested,
-    flat_and_nested_by_loops, nested_by_loops, flat_and_blocks_with_an_end, nested_in_two_ways,
+    flat_and_nested_by_loops, nested_by_loops, flat_and_blocks_with_an_end, nested_in_two_ways, tail,
 )  # fmt: skip
 
 
@@ -280,7 +299,7 @@ def loops(draw: st.DrawFn) -> Protocol:
     def body(r: RoleBuilder, counters: list[Expr], depth: int) -> None:
         for _ in range(draw(st.integers(1, 2))):
             if depth and draw(st.booleans()):
-                begin, end = draw(st.sampled_from([(lo, hi), (0, draw(ends)), (0, draw(ends)), (1, n)]))
+                begin, end = draw(st.sampled_from([(lo, hi), (n, n + 2), (0, draw(ends)), (0, draw(ends)), (1, n)]))
                 with r.loop(f"k{depth}", end, begin=begin) as k:
                     body(r, [*counters, k], depth - 1)
             elif len(counters) > 2 and draw(st.booleans()):

@@ -3,6 +3,7 @@
     for k in range(lo, hi): use(k)          for k in range(0, n): use(k + lo)      n stands for hi - lo
     for k in range(0, a + z): use(k)        for k in range(0, a): use(k)           beside loops to a, to z
                                             for k in range(0, z): use(k + a)
+    for k in range(n, n + 2): use(k)        use(n); use(n + 1)
     for k in range(0, 2 * n): use(k)        for k in range(0, n):                  beside a loop to n
                                                 use(2 * k); use(2 * k + 1)
     for i in range(0, m * n): use(i)        for j in range(0, m):                  beside a loop to m around one to n
@@ -28,6 +29,9 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import By, Loop, Node, Protocol, Role, Step, Symbol, walk, with_bodies
 from tilewright.protocol.rewrite import substituted, used, with_expressions
 from tilewright.protocol.unroll import MAX_GROUP, counted
+
+MOST_TURNS = 8
+"""Of loops that are spelled out."""
 
 
 def counted_from_zero(protocol: Protocol) -> Protocol:
@@ -60,6 +64,21 @@ def _rebased(protocol: Protocol, begin: Expr, end: Expr) -> Protocol | None:
         return None
     symbols = (*(s for s in new.symbols if s.name not in names), Symbol(count, per=next(iter(varying), None)))
     return replace(new, symbols=symbols)
+
+
+def spelled_out(protocol: Protocol) -> Protocol:
+    """Loops of a few turns that begin at a count as their turns one after another, as in the tail of a pipeline."""
+
+    def turns(loop: Loop) -> Iterator[Node]:
+        count = (loop.end - loop.begin).constant
+        plain = loop.begin.constant is None and loop.step == 1 and not _varies(protocol, loop.counter)
+        if not plain or count is None or count > MOST_TURNS:
+            yield loop
+            return
+        for i in range(count):
+            yield from substituted(loop.body, loop.counter, loop.begin + i)
+
+    return _with_loops(protocol, turns)
 
 
 def divided(protocol: Protocol) -> Protocol:
@@ -275,7 +294,7 @@ def _fresh(protocol: Protocol, name: str) -> str:
 
 def otherwise_written(protocol: Protocol) -> Iterator[Protocol]:
     """Other forms of a protocol that has such loops, each of which may be proved in its place."""
-    first = divided(counted_from_zero(protocol))
+    first = divided(counted_from_zero(spelled_out(protocol)))
     if first != protocol:
         yield first
     second = unrolled(first)
