@@ -3,12 +3,12 @@
     python tools/random_agree.py [--count N] [--seed N] [--seconds N] [--family NAME] [--json FILE]
 
 Three families, drawn alike: clusters of two CTAs (remote reads, writes and arrivals, copies between CTAs, joins of the
-cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or
-four stages between a producer of ``2 n`` turns and consumers of ``n``. Others are drawn with ``--family``: ``grid`` of
-two or three CTAs with counters in global memory, ``handed`` numbers once a turn, ``parts`` added in a cluster's shared
-memory, rings of ``accumulators`` in tensor memory. Each is a right protocol with up to three changes, or none: an op
-dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the explorer: all interleavings
-at 0 to 3 turns.
+cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or four
+stages between a producer of ``2 n`` turns and consumers of ``n``. Others are drawn with ``--family``: ``grid`` of two
+or three CTAs with counters in global memory, ``meetings`` of theirs, ``handed`` numbers once a turn, ``parts`` added in
+a cluster's shared memory, rings of ``accumulators`` in tensor memory. Each is a right protocol with up to three
+changes, or none: an op dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the
+explorer: all interleavings at 0 to 3 turns.
 """
 
 from __future__ import annotations
@@ -243,6 +243,36 @@ def grid(rng: Random) -> Protocol:
     return b.protocol()
 
 
+def meetings(rng: Random) -> Protocol:
+    """CTAs of a grid that meet twice, in two words or one, and hand on bytes each time."""
+    ctas = rng.choice((2, 2, 3))
+    b = Build("meetings", grid=ctas, resident=rng.choice((ctas, ctas, ctas, 1)))
+    x, n = b.buffer("x", 16 * ctas, Space.GLOBAL), b.counter("n", 2, reset=True)
+    one, everyone, sems = By.ELECTED, By.ALL, list(o.Sem)
+    sync: Letter = (everyone, o.CtaSync(), None)
+    write: Letter = (everyone, o.Write(x.at(RANK * 16, 16)), None)
+    read: Letter = (everyone, o.Read(rng.choice((x.whole, x.at((RANK + 1) % ctas * 16, 16)))), None)
+    fence: Letter = (one, o.FenceAcqRel(), None)
+    second, least = rng.choice(((0, 2 * ctas), (1, ctas)))
+
+    def meet(word: int, least: int) -> list[Letter]:
+        alone: Letter = (one, o.SpinWait(n[word], C(least)), None)
+        if rng.random() < 0.3:
+            relaxed: Letter = (one, o.SpinWait(n[word], C(least), o.Sem.RELAXED), None)
+            return [sync, fence, (one, o.AtomAdd(n[word], sem=o.Sem.RELAXED), None), relaxed, fence, sync]
+        return [sync, (one, o.AtomAdd(n[word], sem=o.Sem.RELEASE), None), alone, sync]
+
+    right = [write, *meet(0, ctas), read, *meet(second, least), rng.choice((write, read))]
+    scopes = (o.Scope.GPU, o.Scope.GPU, o.Scope.CTA)
+    letters = [*right, (one, o.SpinWait(n[0], C(rng.randrange(2 * ctas)), rng.choice(sems[:2])), None)]
+    letters += [(one, o.AtomAdd(n[rng.randrange(2)], sem=rng.choice(sems[::2]), scope=rng.choice(scopes)), None)]
+    letters += [(one, o.SpinWait(n[rng.randrange(2)], C(k), scope=rng.choice(scopes)), None) for k in (1, ctas)]
+    letters += [(one, o.FlagStore(n[0], rng.choice((0, 1, ctas))), None), (everyone, o.Read(x.whole), RANK.eq(0))]
+    with b.role("r", 32) as r:
+        _written(r, _changed(right, letters, rng))
+    return b.protocol()
+
+
 def handed(rng: Random) -> Protocol:
     """A number that one thread writes once a turn for the threads of another warp, as of programs that are drawn."""
     b = Build("handed")
@@ -335,7 +365,7 @@ def accumulators(rng: Random) -> Protocol:
 
 FAMILIES: tuple[Callable[[Random], Protocol], ...] = (cluster, one_cta, groups)
 
-APART: tuple[Callable[[Random], Protocol], ...] = (grid, handed, parts, accumulators)
+APART: tuple[Callable[[Random], Protocol], ...] = (grid, meetings, handed, parts, accumulators)
 """Families that are drawn when asked for, so that the numbers of the others stay what they were."""
 
 

@@ -1,7 +1,8 @@
 """CTAs of a grid that tell each other what is done, by counters in global memory.
 
 All work on one tile: each of ``parts`` CTAs has a part of its sum. ``last_arriver``, ``in_turn``, ``by_copy`` and
-``tiles`` go on with any number of resident CTAs; ``neighbours`` and ``grid_barrier`` need all of them at once.
+``tiles`` go on with any number of resident CTAs; ``neighbours``, ``grid_barrier`` and ``grid_barriers`` need all of
+them at once.
 """
 
 from __future__ import annotations
@@ -116,6 +117,22 @@ def grid_barrier(ctas: int = 3, *, resident: int | None = None) -> Protocol:
     return b.protocol()
 
 
+def grid_barriers(ctas: int = 3, *, resident: int | None = None, one_word: bool = False) -> Protocol:
+    """All meet twice, in two words or in one that goes on: each reads what all wrote before."""
+    b = Build("grid_barriers", grid=ctas, resident=ctas if resident is None else resident)
+    x, y = (b.buffer(name, ctas * PART, Space.GLOBAL) for name in ("x", "y"))
+    words = [b.counter("met", reset=True)] * 2 if one_word else [b.counter(f"met{i}", reset=True) for i in range(2)]
+    with b.role("cta", 128) as c:
+        for i, (buffer, word) in enumerate(zip((x, y), words, strict=True)):
+            c.all(o.Write(buffer.at(RANK * PART, PART)))
+            c.all(o.CtaSync())
+            c.one(o.AtomAdd(word[0], sem=RELEASE))
+            c.one(o.SpinWait(word[0], o.Const(ctas * (i + 1) if one_word else ctas)))
+            c.all(o.CtaSync())
+            c.all(o.Read(buffer.whole))
+    return b.protocol()
+
+
 def by_copy(parts: int = 2) -> Protocol:
     """The last arriver fetches the parts with bulk copies: threads wrote them, so that a proxy fence stands before."""
     b = Build("by_copy", grid=parts)
@@ -151,5 +168,5 @@ def tiles(count: int = 2, ctas: int = 2) -> Protocol:
     return b.protocol()
 
 
-ALL = (last_arriver, by_fences, in_turn, neighbours, grid_barrier, by_copy, tiles)
+ALL = (last_arriver, by_fences, in_turn, neighbours, grid_barrier, grid_barriers, by_copy, tiles)
 """Those that are right as they stand."""

@@ -268,7 +268,6 @@ CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
     "wait": (lambda: _remote_wait(True), lambda: _remote_wait(False), "MBR039"),
     "test": (lambda: _remote_wait(True, True), lambda: _remote_wait(False, True), "MBR039"),
     "barrier of a copy between CTAs": (_dsmem, lambda: _dsmem(to=1, on=0), "MBR039"),
-    "target of a copy between CTAs": (_dsmem, lambda: _dsmem(to=0, on=0), "MBR039"),
     "bytes of a copy between CTAs": (lambda: _dsmem(48), lambda: _dsmem(40), "MBR039"),
     "begin of a copy between CTAs": (lambda: _dsmem(48, 16), lambda: _dsmem(48, 8), "MBR039"),
     "swizzled buffer": (lambda: _swizzled(1024, 1024), lambda: _swizzled(512, 1024), "MBR039"),
@@ -322,8 +321,11 @@ def test_many_uses_of_a_pipeline_run_out_of_the_budget_in_seconds() -> None:
     [
         "    for i in range(0, 1000000000000, 1):\n        all(BarSync(i % 3, 32))\n",
         "    for i in range(0, s, 1):\n        if i + 2 < s:\n            all(CtaSync())\n        all(CtaSync())\n",
-        "".join(f"{' ' * 4 * (d + 1)}for i{d} in range(0, 8, 1):\n" for d in range(9))
-        + f"{' ' * 40}all(Write(Region('x', 0, 64)))\n",
+        "".join(
+            f"{' ' * 4 * (d + 1)}for i{d} in range(0, 8, 1):\n"
+            f"{' ' * 4 * (d + 2)}all(Write(Region('x', 0, 64), private=True))\n"
+            for d in range(9)
+        ),
     ],
     ids=["many turns", "many least turns", "many within one another"],
 )

@@ -26,7 +26,7 @@ from tilewright.protocol.timed import run_timed
 
 pytestmark = pytest.mark.sample(1)
 
-C = o.Const
+C, RANK = o.Const, sym(o.CTA_RANK)
 RELAXED, ACQUIRE, RELEASE, ACQ_REL = o.Sem.RELAXED, o.Sem.ACQUIRE, o.Sem.RELEASE, o.Sem.ACQ_REL
 
 
@@ -85,6 +85,47 @@ def test_the_protocol_of_the_documents_is_proved() -> None:
 def test_any_number_of_parts(parts: int) -> None:
     assert isinstance(check(grids.last_arriver(parts)), Proved)
     assert isinstance(check(grids.last_arriver(parts, reset=False)), Proved)
+
+
+@pytest.mark.parametrize("one_word", [False, True])
+@pytest.mark.parametrize("ctas", [3, 4])
+def test_barriers_of_a_grid_in_sequence(ctas: int, one_word: bool) -> None:
+    found = verify(grids.grid_barriers(ctas, one_word=one_word))
+    assert isinstance(found.proof, Proved)
+    assert one_word or found.states < 20
+    assert isinstance(verify(grids.grid_barriers(12)).proof, Proved)
+
+
+@pytest.mark.parametrize("spared", range(2))
+@pytest.mark.parametrize("one_word", [False, True])
+def test_barriers_of_a_grid_wait_for_all_each_time(one_word: bool, spared: int) -> None:
+    p = grids.grid_barriers(one_word=one_word)
+    _, step = found(p, o.SpinWait)[spared]
+    assert isinstance(step.op, o.SpinWait)
+    proof = check(altered(p, o.SpinWait, spared, least=step.op.least - 1))
+    assert isinstance(proof, Refuted)
+    assert proof.witness.code == "MBR016"
+    assert isinstance(check(altered(p, o.SpinWait, spared, sem=RELAXED)), Refuted)
+    assert isinstance(check(altered(p, o.AtomAdd, spared, sem=RELAXED)), Refuted)
+    assert isinstance(check(replace(p, resident=2)), Refuted)
+
+
+def test_a_cta_that_may_never_begin_is_waited_for_by_none() -> None:
+    """Of two, one of which surely runs: what the second does before it is waited for may never be done, though it
+    could be at once."""
+    b = Build("late", grid=2)
+    a, told = b.counter("a", reset=True), b.counter("told", reset=True)
+    with b.role("cta", 32) as c:
+        with c.when(RANK.eq(0)):
+            c.one(o.AtomAdd(a[0], sem=RELEASE))
+            c.one(o.SpinWait(told[0], C(1)))
+        with c.when(RANK.eq(1)):
+            c.one(o.SpinWait(a[0], C(0)))
+            c.one(o.AtomAdd(told[0], sem=RELEASE))
+    proof = check(b.protocol())
+    assert isinstance(proof, Refuted)
+    assert proof.witness.code == "MBR040"
+    assert isinstance(check(replace(b.protocol(), resident=2)), Proved)
 
 
 def fences_before_the_barrier() -> Protocol:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import product
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.pipeline_roles import load
 from tilewright.base.expr import Const, Expr
-from tilewright.base.verdict import Proved, Refuted
+from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract import check
 from tilewright.contract.explore import exhaust
 from tilewright.contract.loops import counted_from_zero, divided, otherwise_written, unrolled
@@ -107,7 +108,115 @@ def two_stages_a_turn(wrong: bool) -> Protocol:
     return b.protocol()
 
 
-FORMS = (between_two_symbols, masked_first, masked_first_by_counter, two_stages_a_turn)
+def _flat_and_nested(wrong: bool, producer: str, consumer: str) -> Protocol:
+    """Blocks of ``n`` stages, ``m`` of them: in one loop or in two, numbered by counters of loops or by a carried one;
+    wrong: the consumer has the other parity in the end."""
+    b = Build(f"{producer} and {consumer}")
+    m, n = b.symbol("m"), b.symbol("n")
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
+    b.buffer("acc", 64, Space.REGISTER)
+
+    def turns(r: RoleBuilder, kind: str, use: Callable[[Expr], None]) -> None:
+        g = r.counter("g")
+        if "flat" in kind:
+            with r.loop("i", n * m) as i:
+                use(i if "own" in kind else g)
+                r.advance(g)
+            return
+        with r.loop("j", n if "other" in kind else m) as j:
+            with r.loop("k", m if "other" in kind else n) as k:
+                use(j * n + k if "own" in kind else g)
+                r.advance(g)
+            if "end" in kind:
+                r.all(o.BarSync(Const(1), 128))
+
+    with b.role("producer", 128) as q:
+        b.init(q)
+        turns(q, producer, lambda use: load(q, ring, use))
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        turns(c, consumer, lambda use: _use(c, use + 3 * wrong))
+    return b.protocol()
+
+
+def tail(wrong: bool) -> Protocol:
+    """The producer waits at the end until all its stages have been given back; wrong: and for one more."""
+    b = Build("tail")
+    kt = b.symbol("kt")
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
+    b.buffer("acc", 64, Space.REGISTER)
+    with b.role("producer", 128) as q:
+        b.init(q)
+        with q.loop("k", kt) as k:
+            load(q, ring, k)
+        with q.loop("k", kt + 3 + int(wrong), begin=kt) as k:
+            q.one(ring.producer_acquire(k))
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        with c.loop("k", kt) as k:
+            _use(c, k)
+    return b.protocol()
+
+
+def flat_and_nested(wrong: bool) -> Protocol:
+    return _flat_and_nested(wrong, "flat", "nested")
+
+
+def flat_and_nested_by_loops(wrong: bool) -> Protocol:
+    return _flat_and_nested(wrong, "flat, own", "nested, own")
+
+
+def nested_by_loops(wrong: bool) -> Protocol:
+    return _flat_and_nested(wrong, "nested, own", "nested, own")
+
+
+def flat_and_blocks_with_an_end(wrong: bool) -> Protocol:
+    return _flat_and_nested(wrong, "flat, own", "nested, end")
+
+
+def nested_in_two_ways(wrong: bool) -> Protocol:
+    return _flat_and_nested(wrong, "nested", "nested, other")
+
+
+def test_blocks_of_constants_are_proved() -> None:
+    b = Build("eight stages a block")
+    m = b.symbol("m")
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
+    b.buffer("acc", 64, Space.REGISTER)
+    with b.role("producer", 128) as q:
+        b.init(q)
+        with q.loop("i", m * 8) as i:
+            load(q, ring, i)
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        with c.loop("j", m) as j, c.loop("k", 8) as k:
+            _use(c, j * 8 + k)
+    assert isinstance(check(b.protocol()), Proved)
+
+
+def test_blocks_that_no_form_is_proved_of_are_left_open_soon() -> None:
+    """What the search does at fixed counts has a budget (it took 22 s)."""
+    b = Build("from one")
+    m, n = b.symbol("m"), b.symbol("n")
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
+    b.buffer("acc", 64, Space.REGISTER)
+    with b.role("producer", 128) as q:
+        b.init(q)
+        with q.loop("j", m) as j, q.loop("k", n + j, begin=j) as k:
+            load(q, ring, j * n + k - j)
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        with c.loop("j", m) as j, c.loop("k", n + j, begin=j) as k:
+            _use(c, j * n + k - j)
+    start = time.process_time()
+    assert isinstance(check(b.protocol()), Unknown)
+    assert time.process_time() - start < 4
+
+
+FORMS = (
+    between_two_symbols, masked_first, masked_first_by_counter, two_stages_a_turn, flat_and_nested,
+    flat_and_nested_by_loops, nested_by_loops, flat_and_blocks_with_an_end, nested_in_two_ways, tail,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("build", FORMS, ids=lambda f: f.__name__)
@@ -185,14 +294,16 @@ def loops(draw: st.DrawFn) -> Protocol:
     b = Build("random loops")
     n, m, lo, hi = (b.symbol(name) for name in EXTENTS)
     x = b.buffer("x", 1 << 20)
-    ends = st.sampled_from([n, m, n + m, n * 2, m * 3, n + 1, hi - lo])
+    ends = st.sampled_from([n, m, n + m, n * 2, m * 3, n + 1, hi - lo, n * m, m * n * 2, n * m - n])
 
     def body(r: RoleBuilder, counters: list[Expr], depth: int) -> None:
         for _ in range(draw(st.integers(1, 2))):
             if depth and draw(st.booleans()):
-                begin, end = draw(st.sampled_from([(lo, hi), (0, draw(ends)), (0, draw(ends)), (1, n)]))
+                begin, end = draw(st.sampled_from([(lo, hi), (n, n + 2), (0, draw(ends)), (0, draw(ends)), (1, n)]))
                 with r.loop(f"k{depth}", end, begin=begin) as k:
                     body(r, [*counters, k], depth - 1)
+            elif len(counters) > 2 and draw(st.booleans()):
+                r.all(o.Read(x.at(counters[-2] * draw(ends) + counters[-1] + draw(st.integers(0, 1)), 1)))
             elif counters and draw(st.booleans()):
                 place = draw(st.sampled_from(counters)) * draw(st.integers(1, 3)) + draw(st.integers(0, 2))
                 r.all(o.Read(x.at(place, 1)))

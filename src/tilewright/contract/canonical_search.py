@@ -30,8 +30,8 @@ LATER_REPLAYS = 4
 REPLAY_TOTAL = 18_000
 """States and moves of all replays of one refutation: about a second."""
 
-FIXED_TOTAL = 4_000
-"""Decision points of all searches at fixed trip counts."""
+FIXED_TOTAL, FIXED_WORK = 4_000, 250_000
+"""Decision points, and steps, of all searches at fixed trip counts."""
 
 MOST_STATES_OTHERWISE = 400
 """Decision points visited in a form of a protocol that is not its own."""
@@ -49,6 +49,7 @@ def search_canonical_runs(
     replay: bool,
 ) -> Verification:
     """``check.verify`` of a protocol whose ``form`` the event graph does not prove."""
+    elsewhere: Search | None = None
     for other in otherwise_written(form):
         answer = by_event_graph(replace(hulled(other), name=""))
         if isinstance(answer, Proved):
@@ -56,12 +57,17 @@ def search_canonical_runs(
         found = search(machine(apart(other), policy), MOST_STATES_OTHERWISE)
         if found.failure is None and not found.reason:
             return _proved(protocol, policy, found)
+        elsewhere = elsewhere or (found if found.failure is not None else None)
     result = search(machine(apart(form), policy))
     if result.failure is not None and not replay:
         return _open(result, result.failure, "not replayed")
     if result.failure is not None:
         return _refute(apart(protocol), policy, result, result.failure)
     if result.reason:
+        if elsewhere is not None and elsewhere.failure is not None and replay:
+            refuted = _refute(apart(protocol), policy, elsewhere, elsewhere.failure)
+            if isinstance(refuted.proof, Refuted):
+                return refuted
         unknown = Unknown("termination of the proof search", result.reason, "bound the counters used as indices")
         return undecided(unknown, result.states)
     return _proved(protocol, policy, result)
@@ -174,15 +180,16 @@ def _constant(failure: Failure) -> bool:
 def _fixed(protocol: Protocol, policy: Policy) -> Iterator[tuple[Sizes, tuple[tuple[str, str], ...]]]:
     """Constant trip counts that the proof method refutes when run at them."""
     declared = {s.name: s for s in protocol.symbols}
-    relaxed, spent = sorted(machine(protocol, policy).relaxed), 0
+    relaxed, spent, work = sorted(machine(protocol, policy).relaxed), 0, 0
     for i in range(MAX_FIXED):
         values = {n: declared[n].least + i * declared[n].multiple_of for n in relaxed}
         if any(values[n] > (s.most if (s := declared[n]).most is not None else values[n]) for n in relaxed):
             return
         pinned = _pinned(protocol, values)
-        result = search(machine(pinned, policy))
-        spent += result.states
-        if spent > FIXED_TOTAL:
+        run = machine(pinned, policy)
+        result = search(run)
+        spent, work = spent + result.states, work + run.spent
+        if spent > FIXED_TOTAL or work > FIXED_WORK:
             return
         if result.failure is None:
             continue

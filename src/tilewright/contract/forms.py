@@ -114,8 +114,6 @@ def _tracked(p: Protocol, op: ops.Op, cta: int, value: Value) -> Iterator[Found]
         return
     if _owner(source, cta, value) != cta:
         yield Rule.OPERANDS, f"a copy from CTA {_owner(source, cta, value)} issued by CTA {cta}"
-    if to == cta:
-        yield Rule.OPERANDS, f"a copy between CTAs from CTA {cta} to itself"
     if to != on:
         yield Rule.OPERANDS, f"a copy to CTA {to} that completes on a barrier of CTA {on}"
 

@@ -69,14 +69,17 @@ def used(nodes: tuple[Node, ...]) -> frozenset[str]:
 
 def substituted(nodes: tuple[Node, ...], name: str, value: ExprLike) -> tuple[Node, ...]:
     """The nodes with ``value`` for a symbol."""
+    return with_expressions(nodes, lambda e: e.substitute({name: expr(value)}) if name in e.symbols else e)
 
-    def change(e: Expr) -> Expr:
-        return e.substitute({name: expr(value)}) if name in e.symbols else e
+
+def with_expressions(nodes: tuple[Node, ...], change: Callable[[Expr], Expr]) -> tuple[Node, ...]:
+    """The nodes with every expression replaced."""
 
     def new(node: Node) -> Node:
         if isinstance(node, Step):
-            return replace(node, op=mapped(node.op, change)) if name in node.op.symbols else node
-        match with_bodies(node, lambda body: substituted(body, name, value)):
+            op = mapped(node.op, change)
+            return node if op is node.op else replace(node, op=op)
+        match with_bodies(node, lambda body: with_expressions(body, change)):
             case Loop() as loop:
                 return replace(loop, begin=change(loop.begin), end=change(loop.end))
             case If() as branch:

@@ -79,8 +79,8 @@ def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
                 return "a peer as the target of a copy without multicast"
             return _placed(g, op, dst, _SHARED) or (_in_bulk(g, dst) if not op.tensor else "")
         case ops.DsmemCopy(src, dst, bar):
-            if at(src) != mine or at(dst) == mine or at(dst) != at(bar):
-                return "a copy between CTAs that is not from here to a peer and a barrier there"
+            if at(src) != mine or at(dst) != at(bar):
+                return "a copy between CTAs that is not from here to a CTA and a barrier there"
             return _in_bulk(g, src) or _in_bulk(g, dst) or _placed(g, op, src, _SHARED) or _placed(g, op, dst, _SHARED)
         case ops.TmaStore(src, dst):
             away = "" if dst is None or g.buffers[dst.buffer].space is Space.GLOBAL else "a store to no global memory"

@@ -25,18 +25,18 @@ Node: TypeAlias = tuple[str, int | None]
 """A word, or all words of a counter."""
 
 
-class _Operation(NamedTuple):
-    """A strong operation in the code of an agent."""
+class Operation(NamedTuple):
+    """A strong operation in the code of an agent; ``again``: in a loop."""
 
     agent: int
     pc: int
     effect: Strong
     word: Node
+    again: bool
 
 
-def unordered(agents: tuple[CompiledAgent, ...]) -> str:
+def unordered(agents: tuple[CompiledAgent, ...], found: list[Operation]) -> str:
     """Which words are read and written in a circle that causality order does not rule out; empty if none are."""
-    found = [o for agent in agents for o in _operations(agent)]
     mixed = {name for name, index in (o.word for o in found) if index is None}
     found = [o._replace(word=(o.word[0], None)) if o.word[0] in mixed else o for o in found]
     edges: dict[Node, set[Node]] = {}
@@ -56,12 +56,15 @@ def unordered(agents: tuple[CompiledAgent, ...]) -> str:
     return ""
 
 
-def _operations(agent: CompiledAgent) -> list[_Operation]:
-    out: list[_Operation] = []
-    for pc, ins in enumerate(agent.code):
-        for effect in ins.step.op.of(Strong) if isinstance(ins, RunStep) else ():
-            word = effect.word.counter, _index(effect.word.index, agent.cta)
-            out.append(_Operation(agent.index, pc, effect, word))
+def operations(agents: tuple[CompiledAgent, ...]) -> list[Operation]:
+    """The strong operations of all agents."""
+    out: list[Operation] = []
+    for agent in agents:
+        for pc, ins in enumerate(agent.code):
+            for effect in ins.step.op.of(Strong) if isinstance(ins, RunStep) else ():
+                word = effect.word.counter, _index(effect.word.index, agent.cta)
+                again = any(first <= pc < last for _, first, last in agent.loops)
+                out.append(Operation(agent.index, pc, effect, word, again))
     return out
 
 
@@ -69,7 +72,7 @@ def _index(e: Expr, cta: int) -> int | None:
     return e.substitute({ops.CTA_RANK: ops.Const(cta)}).constant
 
 
-def _later(agents: tuple[CompiledAgent, ...], read: _Operation, write: _Operation) -> bool:
+def _later(agents: tuple[CompiledAgent, ...], read: Operation, write: Operation) -> bool:
     """Whether the write may follow the read: in another thread, later in the code, or in a loop around both."""
     if read.agent != write.agent or write.pc >= read.pc:
         return True

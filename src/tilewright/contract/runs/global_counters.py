@@ -21,6 +21,7 @@ from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.evaluation import Breach, OpenOrder
 from tilewright.contract.runs.machine import Machine, StepExecution
 from tilewright.contract.runs.state import M, ReleasedState, RunState, WordState, WordUse
+from tilewright.contract.runs.strong_choices import choices
 from tilewright.contract.threads import RunStep
 from tilewright.protocol.effects import Counting, MemoryFence, Strong
 from tilewright.protocol.operands import Scope
@@ -136,7 +137,7 @@ def serve_next(m: Machine, st: RunState) -> None:
     ready = tuple(i for i, e in standing.items() if _goes(m, st, m.agents[i], e))
     _held_up(m, st, frozenset(m.agents[i].cta for i in ready))
     if ready:
-        raise OpenOrder(ready)
+        raise OpenOrder(choices(m, st, ready))
 
 
 def _standing(st: RunState, agent: CompiledAgent) -> Strong | None:

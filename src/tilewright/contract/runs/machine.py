@@ -17,6 +17,7 @@ from tilewright.base.expr import Expr
 from tilewright.contract.forms import broken
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.runs.agents import CompiledAgent, TripUse, agents_of
+from tilewright.contract.runs.counter_order import operations
 from tilewright.contract.runs.evaluation import Breach, Evaluation, NeedsExact, OpenTripCount, OutOfReach
 from tilewright.contract.runs.stage_symmetry import stage_symmetry
 from tilewright.contract.runs.state import (
@@ -155,6 +156,7 @@ class Machine(Evaluation):
         for agent in self.agents:
             self.role_agents.setdefault(agent.role, []).append(agent)
         self.everyone = tuple(range(self.n))
+        self.operations = operations(self.agents)
         self.users = Users(protocol, self.agents)
         self.symmetry = stage_symmetry(protocol)
         self.first_of: dict[object, int] = {role: found[0].index for role, found in self.role_agents.items()}

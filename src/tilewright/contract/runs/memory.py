@@ -38,6 +38,12 @@ _OF_A_CTA = frozenset((Space.SHARED, Space.DISTRIBUTED_SHARED, Space.TMEM))
 _MUST_BE_WRITTEN = frozenset((Space.SHARED, Space.TMEM))
 
 
+COPY_TO_ITSELF = (
+    "a copy from shared::cta to shared::cluster into the executing CTA: PTX ISA 9.1, 9.7.9.25.4.1, does not say "
+    "whether the target may be the CTA itself"
+)
+
+
 class NewAccess(NamedTuple):
     """A new access; an asynchronous one completes with ``stream`` up to ``seq``."""
 
@@ -107,6 +113,8 @@ def touch(x: StepExecution, use: NewAccess, rank: int | None = None) -> None:
     if cta != agent.cta and not use.effect.frees:
         note_remote(x, cta)
     tracked = isinstance(use.effect.until, Slot)
+    if cta == agent.cta and tracked and use.effect.writes and _is_dsmem(x):
+        x.m.doubt = COPY_TO_ITSELF
     if use.stream is not None and (cta != agent.cta or (tracked and _is_dsmem(x))) and place.space in _OF_A_CTA:
         outlives(x, cta, use.stream, use.seq)
     begin = place.begin(a.env)

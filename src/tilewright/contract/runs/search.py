@@ -69,7 +69,7 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
     """
     for rule, detail in declared(m.protocol):
         return Search(0, 0, failure=Failure(Breach(rule, 0, None, detail), m.start(), m))
-    m.doubt = unordered(m.agents)
+    m.doubt = unordered(m.agents, m.operations)
     found = _searched(m, limit)
     return replace(found, reason=m.doubt) if m.doubt and found.failure is None and not found.reason else found
 
