@@ -161,8 +161,13 @@ MODELS: dict[str, tuple[dict[str, Any], set[str], set[str]]] = {
     "Mixtral": ({"num_local_experts": 4, "num_experts_per_tok": 2}, {"ForCausalLM", "RMSNorm", "Experts"}, set()),
     "Glm4Moe": (
         {
-            **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "use_qk_norm": True},
-            **{"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "use_qk_norm": True,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
         },
         {"ForCausalLM", "RMSNorm", "Experts", "MLP"},
         set(),
