@@ -513,3 +513,20 @@ def test_autocast_gives_the_dtypes_of_pytorch(name: str, device: str, dtype: Any
         finally:
             torch.set_autocast_enabled(device, False)
     assert [y.dtype for y in found] == [y.dtype for y in wanted]
+
+
+@pytest.mark.parametrize("name", [n for n, a in ASKED.items() if a.out])
+def test_out_that_shares_memory_with_an_argument(name: str) -> None:
+    """The argument itself, and what lies a few elements behind it: the same results, or a refusal."""
+    asked = ASKED[name]
+    wanted = _outputs(asked.function(*asked.made()))[0]
+    for i, t in enumerate(asked.made()):
+        if t.shape != wanted.shape or t.dtype != wanted.dtype:
+            continue
+        for shift in (0, 2):
+            room = t.new_empty(t.numel() + shift)
+            given = list(asked.made())
+            given[i] = room[: t.numel()].view(t.shape).copy_(t)
+            out = room[shift:].view(t.shape)
+            found, error = _attempted(lambda given=given, out=out: asked.function(*given, out=out))
+            assert "RUN010" in error if error else torch.allclose(found.float(), wanted.float(), rtol=2e-2, atol=2e-2)

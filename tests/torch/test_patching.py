@@ -410,6 +410,7 @@ def test_under_compile_an_operator_is_called_where_it_is_faster(
             super().__init__()
             self.weight = nn.Parameter(torch.ones(4), requires_grad=gradients)
             self.gate_proj = self.up_proj = self.down_proj = nn.Identity()
+            self.act_fn = nn.SiLU()
 
         def forward(self, x: Any) -> str:
             return "own"
@@ -455,3 +456,80 @@ def test_losses(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "subclass" in left(Own())
     assert "buffers" in left(nn.CrossEntropyLoss(weight=torch.rand(9)))
+
+
+def test_activations_with_hooks_and_others_than_were_tried() -> None:
+    """A gated unit does not call its activation: its hooks must run all the same, and another one must be taken."""
+    x, seen = torch.randn(3, 20), list[str]()
+    for act in (nn.SiLU(), nn.GELU()):
+        hooked = MLP(act)
+        handle = act.register_forward_hook(lambda *_: seen.append("called"))
+        assert "hooks" in left(hooked)
+        handle.remove()
+        report = tw.patch(hooked)
+        act.register_forward_pre_hook(lambda *_: seen.append("called"))
+        seen.clear()
+        hooked(x)
+        assert seen == ["called"]
+        for other in (nn.ReLU(), nn.SiLU(), nn.GELU(), nn.GELU(approximate="tanh")):
+            hooked.act_fn = other
+            got = hooked(x)
+            torch.testing.assert_close(got, MLP.forward(hooked, x), rtol=1e-5, atol=1e-6)
+        report.undo()
+
+
+def test_the_activation_of_experts_is_looked_at() -> None:
+    torch.manual_seed(0)
+    module = Experts(nn.SiLU()).bfloat16()
+    given = torch.randn(9, 64).bfloat16(), torch.randint(0, 4, (9, 2)), torch.rand(9, 2).bfloat16()
+    assert tw.patch(module).replaced
+    seen: list[str] = []
+    module.act_fn.register_forward_hook(lambda *_: seen.append("called"))
+    with ops.simulated():
+        module(*given)
+        assert seen
+        module.act_fn = nn.ReLU()
+        torch.testing.assert_close(module(*given), Experts.forward(module, *given), rtol=0, atol=0)
+
+
+def test_norms_of_other_dtypes_than_their_inputs() -> None:
+    """Weights kept in float32 promote the results of some norms, and not of others."""
+    x = torch.randn(3, 20)
+    for norm in (ModelRMSNorm(20), EpsRMSNorm(20), EpsRMSNorm(20, 1.0), nn.RMSNorm(20)):
+        for weights, given in ((torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)):
+            norm.to(weights)
+            expected = norm(x.to(given))
+            report = tw.patch(norm)
+            assert report.replaced
+            got = norm(x.to(given))
+            assert got.dtype == expected.dtype
+            torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+            report.undo()
+
+
+def test_projections_of_zero_and_weights_of_one_tell_nothing() -> None:
+    """As in a new model: what is tried has other numbers, and keeps its own."""
+
+    class Turned(MLP):
+        def forward(self, x: Any) -> Any:
+            return self.down_proj(self.gate_proj(x) * self.act_fn(self.up_proj(x)))
+
+    class SquaredRMSNorm(ModelRMSNorm):
+        def forward(self, hidden_states: Any) -> Any:
+            return super().forward(hidden_states) * self.weight
+
+    turned, squared = Turned(nn.SiLU()), SquaredRMSNorm(20)
+    for parameter, value in ((turned.down_proj.weight, 0.0), (turned.down_proj.bias, 0.0), (squared.weight, 1.0)):
+        nn.init.constant_(parameter, value)
+    assert "differ" in left(turned)
+    assert "differ" in left(squared)
+    assert not turned.down_proj.weight.any()
+    assert bool((squared.weight == 1).all())
+
+
+def test_results_of_another_dtype_are_left() -> None:
+    class WideRMSNorm(ModelRMSNorm):
+        def forward(self, hidden_states: Any) -> Any:
+            return super().forward(hidden_states).double()
+
+    assert "torch.float32, not torch.float64" in left(WideRMSNorm(20))

@@ -157,6 +157,21 @@ MODELS: dict[str, tuple[dict[str, Any], set[str], set[str]]] = {
     "Gemma": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
     "Gemma2": ({"sliding_window": 6}, {"RMSNorm", "MLP"}, {"ForCausalLM"}),
     "Phi3": ({"pad_token_id": 0}, {"ForCausalLM", "RMSNorm"}, set()),
+    "Olmo2": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
+    "Mixtral": ({"num_local_experts": 4, "num_experts_per_tok": 2}, {"ForCausalLM", "RMSNorm", "Experts"}, set()),
+    "Glm4Moe": (
+        {
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "use_qk_norm": True,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+        },
+        {"ForCausalLM", "RMSNorm", "Experts", "MLP"},
+        set(),
+    ),
     "GptOss": (
         {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6},
         {"RMSNorm"},
@@ -175,7 +190,7 @@ def test_a_model_of_random_weights(kind: str) -> None:
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 99,
     }  # fmt: skip
     more, replaced, left = MODELS[kind]
-    if kind == "Phi3":  # whose heads are as wide as the model says
+    if kind in ("Phi3", "Olmo2"):  # whose heads are as wide as the model says
         sizes = {name: size for name, size in sizes.items() if name != "head_dim"} | {"hidden_size": 256}
     config = getattr(transformers, f"{kind}Config")(**sizes, **more)
     model = getattr(transformers, f"{kind}ForCausalLM")(config).to(torch.bfloat16).eval()

@@ -81,7 +81,8 @@ class Gradients:
         """Keep what the backward names."""
         whole = (*values, *results)
         ctx.save_for_backward(*self._pick_saved(whole))
-        ctx.numbers = self._pick_numbers(whole)
+        if self._numbers:  # of an attribute PyTorch makes a dictionary
+            ctx.numbers = self._pick_numbers(whole)
         if self._without_gradient:
             ctx.mark_non_differentiable(*(results[i] for i in self._without_gradient))
 
@@ -95,7 +96,7 @@ class Gradients:
                 required="an operator with a backward, where something before it needs a gradient",
             )
         known = dict(zip(self.saved, ctx.saved_tensors, strict=True))
-        known |= dict(zip(self._numbers, ctx.numbers, strict=True))
+        known |= dict(zip(self._numbers, ctx.numbers if self._numbers else (), strict=True))
         known |= {f"d{r}": g for r, g in zip(self._results, grads, strict=True)}
         needs = ctx.needs_input_grad[-len(self._arguments) :]
         needed = {n for n, needs in zip(self._arguments, needs, strict=True) if needs}

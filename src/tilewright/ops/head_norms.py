@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from tilewright import ops
-from tilewright.ops.proposals import NOTES, Forward, Proposal, has_hooks, is_own
+from tilewright.ops.proposals import NOTES, Forward, Proposal, has_hooks, is_own, own
 from tilewright.ops.pytorch import Tensor, torch
 
 _KINDS = ("Qwen3Attention", "Qwen3MoeAttention")
@@ -55,7 +55,6 @@ def _forward(
     """The module's own, but for the operator; all of it where something hooks the norms."""
     cache = given.pop(name, cache)
     if is_own(hidden_states, self.parameters(), **_WINS) or has_hooks(self.q_norm) or has_hooks(self.k_norm):
-        own = type(self).forward  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         return own(self, hidden_states, position_embeddings, attention_mask, cache, **given)
     parts = self.q_proj, self.k_proj, self.v_proj
     q, k, v = (part(hidden_states).unflatten(-1, (-1, self.head_dim)) for part in parts)

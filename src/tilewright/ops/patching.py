@@ -16,7 +16,7 @@ from tilewright import ops
 from tilewright.ops import head_norms
 from tilewright.ops.functional.arguments import COMPUTED
 from tilewright.ops.functional.experts import is_of_kernels
-from tilewright.ops.proposals import NOTES, Forward, Proposal, disagreement, has_hooks, is_own
+from tilewright.ops.proposals import NOTES, Forward, Proposal, disagreement, has_hooks, is_own, own
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registries import choose_attention, choose_loss
 
@@ -187,8 +187,7 @@ def _of_one(*, inference: bool, training: bool) -> Callable[[Forward], Forward]:
         def run(self: Any, *given: Any, **named: Any) -> Any:
             (x,) = (*given, *named.values())
             if is_own(x, self.parameters(), inference=inference, training=training):
-                own = type(self).forward  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-                return own(self, x)  # pyright: ignore[reportUnknownVariableType]
+                return own(self, x)
             return forward(self, x)
 
         cast("Any", run).note = NOTES[inference, training]
@@ -205,17 +204,23 @@ def _rms_forward(self: Any, x: Tensor) -> Tensor:
 
 @_of_one(inference=False, training=True)
 def _named_rms_forward(self: Any, x: Tensor) -> Tensor:
+    if x.dtype != self.weight.dtype:  # some promote, others do not
+        return own(self, x)
     return ops.rms_norm(x, self.weight, eps=self.variance_epsilon)
 
 
 @_of_one(inference=False, training=True)
 def _eps_rms_forward(self: Any, x: Tensor) -> Tensor:
+    if x.dtype != self.weight.dtype:  # some promote, others do not
+        return own(self, x)
     return ops.rms_norm(x, self.weight, eps=self.eps)
 
 
 @_of_one(inference=False, training=True)
 def _offset_rms_forward(self: Any, x: Tensor) -> Tensor:
     """Of Gemma and its kin, whose weight counts from 1."""
+    if x.dtype != self.weight.dtype:  # some promote, others do not
+        return own(self, x)
     return ops.rms_norm(x, 1.0 + self.weight.float(), eps=self.eps)
 
 
@@ -231,37 +236,45 @@ def _mlp(module: Any) -> Proposal | None:
         return None
     if not all(isinstance(part, _nn.Linear) for part in parts[:3]):
         return Proposal(reason="its projections are no torch.nn.Linear")
-    act = parts[3]
-    if _is_silu(act):
-        return Proposal("ops.swiglu", _swiglu_forward, parts[0].in_features)
-    name = type(act).__name__
-    if isinstance(act, _nn.GELU) or name in (*_TANH, "GELUActivation"):
-        tanh = getattr(act, "approximate", "") == "tanh" or name in _TANH
-        return Proposal("ops.geglu", _geglu_tanh_forward if tanh else _geglu_forward, parts[0].in_features)
-    return Proposal(reason=f"its activation {type(act).__name__} is neither SiLU nor GELU")
+    kind, width = _activation(parts[3]), parts[0].in_features
+    if kind == _SILU:
+        return Proposal("ops.swiglu", _swiglu_forward, width, passes_by=_ACTIVATION)
+    if kind:
+        return Proposal("ops.geglu", _geglu_forward, width, passes_by=_ACTIVATION)
+    return Proposal(reason=f"its activation {type(parts[3]).__name__} is neither SiLU nor GELU")
 
 
+_ACTIVATION = ("act_fn",)
+_SILU = "silu"
 _TANH = ("GELUTanh", "PytorchGELUTanh", "NewGELUActivation")
 """What transformers calls them; its ``GELUActivation`` is the exact one."""
 
 
-def _is_silu(act: Any) -> bool:
-    return isinstance(act, _nn.SiLU) or type(act).__name__ in ("SiLU", "SiLUActivation") or act is _nn.functional.silu
+def _activation(act: Any) -> str:
+    """``silu``, or of GELU its approximation: ``none`` or ``tanh``; empty for others."""
+    name = type(act).__name__
+    if isinstance(act, _nn.SiLU) or name in ("SiLU", "SiLUActivation") or act is _nn.functional.silu:
+        return _SILU
+    if name in _TANH:
+        return "tanh"
+    if isinstance(act, _nn.GELU) or name == "GELUActivation":
+        return getattr(act, "approximate", "none")
+    return ""
 
 
 @_of_one(inference=False, training=False)
 def _swiglu_forward(self: Any, x: Tensor) -> Tensor:
+    if _activation(self.act_fn) != _SILU or has_hooks(self.act_fn):
+        return own(self, x)
     return self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
 
 
 @_of_one(inference=True, training=True)
 def _geglu_forward(self: Any, x: Tensor) -> Tensor:
-    return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x)))
-
-
-@_of_one(inference=True, training=True)
-def _geglu_tanh_forward(self: Any, x: Tensor) -> Tensor:
-    return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), approximate="tanh"))
+    kind = _activation(self.act_fn)
+    if kind in ("", _SILU) or has_hooks(self.act_fn):
+        return own(self, x)
+    return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), approximate=kind))
 
 
 def _experts(module: Any) -> Proposal | None:
@@ -279,11 +292,19 @@ def _experts(module: Any) -> Proposal | None:
     found = [told for name, told in asks.items() if getattr(module, name, False)]
     if not getattr(module, "is_concatenated", True) or tuple(both.shape) != (count, 2 * inner, width):
         found.append("gates that do not lie before the other half")
-    if not _is_silu(act):
+    if _activation(act) != _SILU:
         found.append("an activation that is not SiLU")
     if found:
         return Proposal(reason=f"its experts have {', '.join(found)}")
-    return Proposal("ops.experts", _experts_forward, width, trial=_experts_trial, takes=_CHOICES, experts=count)
+    return Proposal(
+        "ops.experts",
+        _experts_forward,
+        width,
+        trial=_experts_trial,
+        takes=_CHOICES,
+        experts=count,
+        passes_by=_ACTIVATION,
+    )
 
 
 _CHOICES = ("top_k_index", "top_k_weights")
@@ -299,11 +320,10 @@ def _own_forward(module: Any) -> Any:
 
 def _experts_forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
     """By kernels; where these do not run, by the module's own way."""
-    if is_of_kernels(hidden_states, self.gate_up_proj, self.down_proj):
+    is_as_tried = _activation(self.act_fn) == _SILU and not has_hooks(self.act_fn)
+    if is_as_tried and is_of_kernels(hidden_states, self.gate_up_proj, self.down_proj):
         return _experts_trial(self, hidden_states, top_k_index, top_k_weights)
-    # through a cast Dynamo would not follow
-    own = type(self).forward  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return own(self, hidden_states, top_k_index, top_k_weights)  # pyright: ignore[reportUnknownVariableType]
+    return own(self, hidden_states, top_k_index, top_k_weights)
 
 
 def _linear(module: Any) -> Proposal | None:

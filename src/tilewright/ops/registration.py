@@ -65,7 +65,7 @@ class TorchOp:
         self._mutates = bool(signature.mutated)
         self._is_replaced = False
         self.overload, self.out_overload = self._register()
-        self._eager = _eager_function(self._recorded, self._gradients, self._single)
+        self._eager = _eager_function(self._execution.run_noted, self._gradients, self._single)
         self._record = without_wrappers(self._eager)
         self._transformed = transformable(self.__name__, self._forward, self._save, self._differentiate)
 
@@ -134,13 +134,6 @@ class TorchOp:
         if known:
             _changed((*(values[i] for i in self.signature.mutated), *outs) if self._mutates else outs)
         return known
-
-    def _recorded(self, launch: Launch | None, values: tuple[Any, ...]) -> Any:
-        """Of a call that autograd has seen already, by the ``launch`` of its route if it has one."""
-        results = None if launch is None else launch(values)
-        if results is None:
-            return self._computed(values)
-        return results[0] if self._single else results
 
     def _forward(self, *values: Any) -> Any:
         """Of a call that a transform has seen already."""
@@ -301,16 +294,18 @@ class TorchOp:
         fail("JIT011", found=f"a gradient of {self.__name__}, {why}", required=required)
 
 
-def _eager_function(compute: Callable[..., Any], gradients: Gradients, single: bool) -> Any:
-    """The gradients without the dispatcher, a third of what registered ones cost a call. Takes what launches the call,
-    or None, before the operator's arguments."""
+def _eager_function(run: Callable[[tuple[Any, ...]], tuple[Tensor, ...]], gradients: Gradients, single: bool) -> Any:
+    """The gradients without the dispatcher, a third of what registered ones cost a call. Takes what launches the call
+    by its route, or None, before the operator's arguments."""
 
     class Eager(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, launch: Launch | None, *values: Any) -> Any:
-            output = compute(launch, values)
-            gradients.save(ctx, values, (output,) if single else output)
-            return output
+            results = None if launch is None else launch(values)
+            if results is None:
+                results = run(values)
+            gradients.save(ctx, values, results)
+            return results[0] if single else results
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:

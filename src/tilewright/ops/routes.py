@@ -80,8 +80,8 @@ class Steps(NamedTuple):
     def launcher(self) -> Launch:
         """The call, as a function that holds what each call needs."""
         device, made, returned, launches, constants = self
-        allocator, bind, is_alone = pytorch.allocator_on(device), launches[0], len(launches) == 1
-        one = made[0] if len(made) == 1 else None
+        allocator, bind, others = pytorch.allocator_on(device), launches[0], launches[1:]
+        one, makes_more = made[0] if len(made) == 1 else None, returned < len(made)
 
         def launch(values: tuple[Any, ...]) -> tuple[Tensor, ...] | None:
             if _current_device is None or _current_device() != device:
@@ -91,13 +91,18 @@ class Steps(NamedTuple):
             else:
                 results = tuple([_empty_strided_cuda(*each) for each in made])
             given = values + results + constants
-            bound = (bind(given),) if is_alone else tuple([each(given) for each in launches])
-            if None in bound:
+            bound = bind(given)
+            if bound is None:
+                return None
+            behind = [each(given) for each in others] if others else ()
+            if None in behind:
                 return None
             stream = _raw_stream(device) or LEGACY_STREAM
-            for program, plan, addresses, scalars in cast("tuple[Bound, ...]", bound):
+            program, plan, addresses, scalars = bound
+            program.launch_plan(plan, addresses, scalars, stream, allocator)
+            for program, plan, addresses, scalars in cast("list[Bound]", behind) if behind else ():
                 program.launch_plan(plan, addresses, scalars, stream, allocator)
-            return results[:returned]
+            return results[:returned] if makes_more else results
 
         return launch
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any, NoReturn
 
 from tilewright.diag import fail
@@ -118,13 +119,21 @@ class AttentionPair:
         self._name, self._write, self._empty, self._why = name, _alone(write), empty, why
         schema = f"{name}({formals}) -> (Tensor, Tensor)"
         self.operator = Composition(schema, self.compute, empty, gradient or self.refuse_gradient, save)
-        define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", write, nothing)
+        define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", self._write_apart, nothing)
 
     def compute(self, *given: Any) -> tuple[Any, Any]:
         """Both results, bypassing the dispatcher."""
         results = self._empty(*given)
         self._write(*given, *results)
         return results
+
+    def _write_apart(self, *given: Any) -> None:
+        """Into results that share no byte with what is read; RUN010 for others."""
+        for result, read in product(given[-2:], given[:-2]):
+            if isinstance(read, torch.Tensor) and torch._C._overlaps(result, read):
+                found = f"{self._name} into memory of {tuple(result.shape)} that it also reads"
+                fail("RUN010", found=found, required="out= that shares no byte with other arguments")
+        self._write(*given)
 
     def refuse_gradient(self, *_: Any) -> NoReturn:
         """JIT011."""
