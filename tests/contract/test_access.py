@@ -14,7 +14,7 @@ from support.transport import TID, M, N, P, R, copy, fill, kernel, programs, sca
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, expr, minimum, sym
 from tilewright.base.verdict import Discharged, Proved, Refuted, Unknown
-from tilewright.contract import access_solve
+from tilewright.contract import access_points, access_solve
 from tilewright.contract.access import AccessFault, AccessWitness, prove_accesses, prove_cover, prove_guards
 from tilewright.contract.access_report import diagnose
 from tilewright.diag import Location
@@ -423,7 +423,7 @@ def test_stores_without_promises_and_promises_that_are_broken() -> None:
 
 
 def test_work_beyond_the_limit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_solve, "_MOST_ISL_OPERATIONS", 1)
+    monkeypatch.setattr(access_points, "_MOST_OPERATIONS", 1)
     answer = prove_accesses(accesses_of(softmax()), [whole("y", M, N)])
     assert isinstance(answer, Unknown)
     assert "isl" in answer.reason

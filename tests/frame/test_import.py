@@ -15,6 +15,15 @@ def test_nothing_heavy_is_loaded(module: str) -> None:
     assert loaded == []
 
 
+def test_compiling_loads_neither_validation_nor_solvers() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'examples'); import attention; from tilewright.compiler import build; "
+        "attention.attention.plan(dtypes=dict.fromkeys('qkvo', 'bf16')); "
+        "print(*({'tilewright.validate.kernel', 'tilewright.ptx', 'islpy', 'z3', 'egglog'} & sys.modules.keys()))"
+    )
+    assert run_python(code).split() == []
+
+
 def test_import_is_quick() -> None:
     # processor time in the best of many processes, 40 to 80 ms on an idle core by the build of Python (goal: 100 ms)
     code = "import time; t = time.process_time(); import tilewright; print(time.process_time() - t)"

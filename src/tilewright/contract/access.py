@@ -24,6 +24,7 @@ from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
     Disjunction,
     Formula,
+    GaveUpError,
     Linear,
     Linearisation,
     Variables,
@@ -33,7 +34,7 @@ from tilewright.contract.access_linear import (
 )
 from tilewright.contract.access_pieces import AccessPiece, piece_of
 from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, differ_modulo, ends_of, radix_of
-from tilewright.contract.access_solve import GaveUpError, KnownLiterals, Solver
+from tilewright.contract.access_solve import KnownLiterals, Solver
 from tilewright.contract.access_split import join_digits, split_by_extents
 from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain

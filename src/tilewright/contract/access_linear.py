@@ -32,6 +32,13 @@ from tilewright.base.expr import (
     Xor,
 )
 
+Row: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
+"""A constant, and coefficients by ascending variable."""
+
+
+class GaveUpError(Exception):
+    """A question needs more work than allowed."""
+
 
 class Linear:
     """``const + sum(coefficient * variable)``; as a formula: that it is >= 0."""
@@ -41,10 +48,10 @@ class Linear:
     def __init__(self, const: int, terms: Mapping[int, int] | None = None):
         self.const = const
         self.terms: Mapping[int, int] = terms or {}
-        self._key: tuple[int, tuple[tuple[int, int], ...]] | None = None
+        self._key: Row | None = None
 
     @property
-    def key(self) -> tuple[int, tuple[tuple[int, int], ...]]:
+    def key(self) -> Row:
         """Equal forms have equal keys."""
         if self._key is None:
             self._key = self.const, tuple(sorted(self.terms.items()))

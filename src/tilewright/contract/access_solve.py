@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import islpy as isl
+from tilewright.base.cached import cached_property
+from tilewright.contract.access_linear import (
+    Conjunction,
+    Disjunction,
+    Formula,
+    GaveUpError,
+    Linear,
+    Row,
+    Variables,
+    either,
+)
 
-from tilewright.contract.access_linear import Conjunction, Disjunction, Formula, Linear, Variables, either
+if TYPE_CHECKING:
+    from tilewright.contract.access_points import IntegerPoints
 
 _MOST_CONJUNCTIONS = 400
 _PATIENCE = 4  # cases after which alternatives are tried one by one, and what all cases below share is asked first
-_MOST_ISL_OPERATIONS = 2_000_000
 _NEAR = 3
 _SMALL = (40, 600, 9000)  # witnesses are easier to read, and to replay, with small extents
-
-
-class GaveUpError(Exception):
-    """The question needs more work than allowed."""
 
 
 class _ManyCasesError(Exception):
@@ -27,13 +33,16 @@ class _ManyCasesError(Exception):
 
 @dataclass
 class Solver:
-    """Answers questions about one set of variables; ``isl_calls`` counts those that needed isl."""
+    """Answers questions about one set of variables."""
 
     variables: Variables
     small: Sequence[int] = ()
-    isl_calls: int = 0
     _conjunctions: int = 0
-    _context: isl.Context = field(default_factory=isl.Context)
+
+    @property
+    def isl_calls(self) -> int:
+        """How many questions needed isl."""
+        return self._points.calls if "_points" in self.__dict__ else 0
 
     def find(self, known: KnownLiterals, formulas: Iterable[Formula]) -> Mapping[int, int] | None:
         """A point that satisfies everything, or None if there is none; ``GaveUpError`` beyond the work allowed.
@@ -45,28 +54,25 @@ class Solver:
         if not asked.possible:
             return None
         goals = frozenset(asked.literals)
+        if not asked.propagate():
+            return None
         try:
-            if not asked.propagate():
-                return None
-            try:
-                return self._search(asked, goals)
-            except _ManyCasesError:
-                return self._search(asked, goals) if self._narrow(asked) else None
-        except isl.Error as error:
-            raise GaveUpError(f"isl gave up after {_MOST_ISL_OPERATIONS} operations") from error
+            return self._search(asked, goals)
+        except _ManyCasesError:
+            return self._search(asked, goals) if self._narrow(asked) else None
 
     def _narrow(self, known: KnownLiterals) -> bool:
         """Drop alternatives that what holds near them contradicts, so that no case tries them again; False if a choice
         has none left."""
         literals = known.everything()
-        impossible: dict[_Row, bool] = {}
+        impossible: dict[Row, bool] = {}
 
         def open_(part: Formula) -> bool:
             match part:
                 case Linear():
                     if part.key not in impossible:
                         near = next(iter(_neighbourhoods([part], literals)))
-                        impossible[part.key] = self._set(near, ()).is_empty()
+                        impossible[part.key] = self._points.are_none(near)
                     return not impossible[part.key]
                 case Conjunction(parts):
                     return all(map(open_, parts))
@@ -106,67 +112,20 @@ class Solver:
             return None
         for bound in _SMALL:
             limits = [Linear(bound, {v: -1}) for v in self.small]
-            point = self._point([*goals, *rest, *limits])
+            point = self._points.one([*goals, *rest, *limits])
             if point is not None:
                 return point
-        return self._point([*goals, *rest])
+        return self._points.one([*goals, *rest])
 
     def _contradict(self, goals: list[Linear], rest: list[Linear]) -> bool:
         """No point satisfies all literals. What lies near the goal mostly decides, in a fraction of the time."""
-        return any(self._set(near, ()).is_empty() for near in _neighbourhoods(goals, rest))
+        return any(self._points.are_none(near) for near in _neighbourhoods(goals, rest))
 
-    def _point(self, literals: list[Linear]) -> Mapping[int, int] | None:
-        everything = range(len(self.variables.names))
-        piece = self._set(literals, everything)
-        if piece.is_empty():
-            return None
-        point = piece.sample_point()
-        values = (point.get_coordinate_val(isl.dim_type.set, i) for i in everything)
-        return {i: int(value.to_python()) for i, value in enumerate(values)}
+    @cached_property
+    def _points(self) -> IntegerPoints:
+        from tilewright.contract.access_points import IntegerPoints  # noqa: PLC0415 - most kernels need no isl
 
-    def _set(self, literals: Iterable[Linear], more: Iterable[int]) -> isl.BasicSet:
-        """The integer points of a conjunction within the variables' bounds, over ``more`` and the variables it has."""
-        self.isl_calls += 1
-        literals = list(literals)
-        used = sorted({v for literal in literals for v in literal.terms}.union(more))
-        context = self._context
-        context.reset_operations()
-        context.set_max_operations(_MOST_ISL_OPERATIONS)
-        equations, inequalities = _rows([*literals, *self._bounds(used)])
-        return isl.BasicSet.from_constraint_matrices(
-            isl.Space.set_alloc(context, 0, len(used)),
-            self._matrix(used, equations),
-            self._matrix(used, inequalities),
-            isl.dim_type.set,
-            isl.dim_type.div,
-            isl.dim_type.param,
-            isl.dim_type.cst,
-        )
-
-    def _matrix(self, used: Sequence[int], rows: Sequence[_Row]) -> isl.Mat:
-        """Rows of coefficients, the constant last. isl copies a matrix for every element that is set, and a set for
-        every constraint that is added to it: rows are made by themselves."""
-        place = {variable: column for column, variable in enumerate(used)}
-        result = isl.Mat.alloc(self._context, 0, len(used) + 1)
-        zeros = result.add_zero_rows(1)
-        for const, terms in rows:
-            row = zeros.set_element_val(0, len(used), self._number(const))
-            for variable, c in terms:
-                row = row.set_element_val(0, place[variable], self._number(c))
-            result = result.concat(row)
-        return result
-
-    def _number(self, n: int) -> isl.Val:
-        """Of any size: islpy takes integers of a C long only."""
-        return isl.Val(n if abs(n) < 1 << 62 else str(n), self._context)
-
-    def _bounds(self, used: Iterable[int]) -> Iterator[Linear]:
-        for variable in used:
-            low, high = self.variables.bounds[variable]
-            if low is not None:
-                yield Linear(-low, {variable: 1})
-            if high is not None:
-                yield Linear(high, {variable: -1})
+        return IntegerPoints(self.variables)
 
 
 def _variables(formula: Formula) -> Iterator[int]:
@@ -180,28 +139,6 @@ def _variables(formula: Formula) -> Iterator[int]:
 def _split(literals: Iterable[Linear], goals: frozenset[Linear]) -> tuple[list[Linear], list[Linear]]:
     literals = list(literals)
     return [x for x in literals if x in goals], [x for x in literals if x not in goals]
-
-
-_Row: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
-"""A constant, and coefficients by ascending variable."""
-
-
-def _rows(literals: Iterable[Linear]) -> tuple[list[_Row], list[_Row]]:
-    """Equations and inequalities, each once: of two forms that differ in their constant the stronger, and one equation
-    for a form and its opposite."""
-    least: dict[tuple[tuple[int, int], ...], int] = {}
-    for literal in literals:
-        const, terms = literal.key
-        least[terms] = min(const, least.get(terms, const))
-    equations: list[_Row] = []
-    inequalities: list[_Row] = []
-    for terms, const in least.items():
-        opposite = tuple((v, -c) for v, c in terms)
-        if least.get(opposite) != -const:
-            inequalities.append((const, terms))
-        elif terms <= opposite:
-            equations.append((const, terms))
-    return equations, inequalities
 
 
 def _neighbourhoods(kept: list[Linear], rest: list[Linear]) -> Iterable[list[Linear]]:

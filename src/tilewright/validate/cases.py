@@ -86,7 +86,9 @@ class Cases:
         if a is b:
             return a
         if isinstance(a, int):
-            return a & b if isinstance(b, int) else self.both(b, a)
+            if isinstance(b, int):
+                return a & b
+            a, b = b, a
         if isinstance(b, int):
             if b == 0 or b == self.true:
                 return a if b else 0
@@ -94,7 +96,7 @@ class Cases:
             if threads & b in (0, threads):
                 return a if threads & b else 0
         elif b.id < a.id:
-            return self.both(b, a)
+            a, b = b, a
         found = self._both.get((a, b))
         if found is None:
             found = self._both[a, b] = self._combined(self.both, a, b)
@@ -105,12 +107,14 @@ class Cases:
         if a is b:
             return a
         if isinstance(a, int):
-            return a | b if isinstance(b, int) else self.either(b, a)
+            if isinstance(b, int):
+                return a | b
+            a, b = b, a
         if isinstance(b, int):
             if b == 0 or b == self.true:
                 return b or a
         elif b.id < a.id:
-            return self.either(b, a)
+            a, b = b, a
         found = self._either.get((a, b))
         if found is None:
             found = self._either[a, b] = self._combined(self.either, a, b)
@@ -421,14 +425,14 @@ class Cases:
             return 0
         if isinstance(a, int) and isinstance(b, int):
             return -1 if a < b else 1
-        beyond = _beyond_tables(b) - _beyond_tables(a)
-        if beyond:
-            return -1 if beyond > 0 else 1
         found = self._orders.get((a, b), 2)
         if found == 2:
-            x, y = _values(a), _values(b)
-            below = np.count_nonzero(x < y), np.count_nonzero(x > y)
-            found = -1 if not below[1] else 1 if not below[0] else None
+            beyond = _beyond_tables(b) - _beyond_tables(a)
+            if beyond:
+                found = -1 if beyond > 0 else 1
+            else:
+                x, y = _values(a), _values(b)
+                found = -1 if not np.any(x > y) else 1 if not np.any(x < y) else None
             self._orders[a, b] = found
         return found
 
@@ -436,13 +440,14 @@ class Cases:
         """The threads for which ``a`` is less than ``b``."""
         if isinstance(a, int) and isinstance(b, int):
             return self.true if a < b else 0
-        beyond = _beyond_tables(b) - _beyond_tables(a)
-        if beyond:
-            return self.true if beyond > 0 else 0
         found = self._lesser.get((a, b))
         if found is None:
-            apart = np.broadcast_to(_values(a) < _values(b), self.terms.threads)
-            found = self._lesser[a, b] = self.threads_where(apart)
+            beyond = _beyond_tables(b) - _beyond_tables(a)
+            if beyond:
+                found = self.true if beyond > 0 else 0
+            else:
+                found = self.threads_where(np.broadcast_to(_values(a) < _values(b), self.terms.threads))
+            self._lesser[a, b] = found
         return found
 
     def _node(self, quantity: int, cuts: tuple[Cut, ...], children: list[Condition]) -> Condition:

@@ -260,8 +260,11 @@ class Equality:
 
     def _is_network(self, p: Poly, q: Poly) -> bool:
         """Whether both are minima, or maxima, of two words."""
-        a, b = self.terms.single(p), self.terms.single(q)
-        return a is not None and b is not None and a.kind == b.kind and a.kind.startswith(LEAST)
+        a = self.terms.single(p)
+        if a is None or not a.kind.startswith(LEAST):
+            return False
+        b = self.terms.single(q)
+        return b is not None and a.kind == b.kind
 
     def _networks(self, care: Condition) -> Networks:
         """Those made again with the words that are equal in the scope, in the branches that ``care`` lies in."""

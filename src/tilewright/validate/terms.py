@@ -151,12 +151,12 @@ class Terms:
         if not width:  # over the integers nothing falls out of a word
             return self.interned(0, {m: c for m, c in terms.items() if c != 0})
         kept: dict[Monomial, Coefficient] = {}
-        pieces = False
+        pieces, half = False, 1 << (width - 1)
         for monomial, c in terms.items():
             if isinstance(c, Table):
-                if not -(1 << (width - 1)) <= c.low <= c.high < 1 << (width - 1):
+                if not -half <= c.low <= c.high < half:
                     c = self.coefficient(width, c.values)
-            else:
+            elif not -half <= c < half:
                 c = signed_int(c, width)
             if isinstance(c, int):
                 if c == 0:
@@ -350,9 +350,10 @@ class Terms:
 
     def single(self, a: Poly) -> Atom | None:
         """The atom that the value is."""
-        if len(a.terms) == 1 and len(a.terms[0][0]) == 1 and a.terms[0][1] == 1:
-            return self.atoms[a.terms[0][0][0]]
-        return None
+        if len(a.terms) != 1:
+            return None
+        ((monomial, c),) = a.terms
+        return self.atoms[monomial[0]] if c == 1 and len(monomial) == 1 else None
 
     def quotient(self, monomial: Monomial) -> tuple[Poly, int] | None:
         """p and n, where the monomial is floor(p / n)."""

@@ -203,7 +203,7 @@ class Values:
     def lift(self, function: Callable[[Poly, Poly], Poly], a: Value, b: Value, /) -> Value: ...
     def lift(self, function: Callable[..., Poly], *args: Value) -> Value:
         """A function of polynomials on values, case by case."""
-        if all(isinstance(a, Poly) for a in args):
+        if Choice not in map(type, args):
             return function(*args)
         return self.choose(
             [(condition, self._in(condition, function, chosen)) for condition, chosen in self._together(args)]
@@ -215,7 +215,7 @@ class Values:
     def test(self, function: Callable[[Poly, Poly], Condition], a: Value, b: Value, /) -> Condition: ...
     def test(self, function: Callable[..., Condition], *args: Value) -> Condition:
         """A condition on polynomials, for values."""
-        if all(isinstance(a, Poly) for a in args):
+        if Choice not in map(type, args):
             return function(*args)
         total: Condition = 0
         for condition, chosen in self._together(args):

@@ -37,7 +37,7 @@ _OF_ANOTHER_FORM = (AssertionError, AttributeError, IndexError, KeyError, TypeEr
 _ANY_WIDTH = frozenset(("ld", "st", "cvt"))
 """Registers of these may be wider than what is moved (PTX ISA 9.1, 9.4.1); of others both sizes agree."""
 
-_SEVERAL = ("v2", "v4", "v8", "x1", "x2", "x4")
+_SEVERAL = frozenset(("v2", "v4", "v8", "x1", "x2", "x4"))
 """Modifiers that give the number of registers in braces."""
 
 Environment = dict[str, "Value | int | object"]
@@ -127,12 +127,13 @@ class Instructions:
         handler = self.opcodes.get(i.opcode)
         if handler is None or not is_read(i):
             raise Undecided(f"{i.name} is not known", f"line {i.line}")
-        several = {int(m[1:]) for m in i.modifiers if m in _SEVERAL}
-        if any(len(o.items) not in several for o in i.operands if several and isinstance(o, Vector)):
-            raise Undecided(f"{i.name} with operands that it does not take", f"line {i.line}")
+        if not _SEVERAL.isdisjoint(i.modifiers):
+            several = {int(m[1:]) for m in i.modifiers if m in _SEVERAL}
+            if any(len(o.items) not in several for o in i.operands if isinstance(o, Vector)):
+                raise Undecided(f"{i.name} with operands that it does not take", f"line {i.line}")
         if i.opcode == "bar" or "aligned" in i.modifiers or ("sync" in i.modifiers and i.opcode != "barrier"):
             region.whole.setdefault(holds, f"line {i.line}")
-        self.results = set[str]()
+        self.results.clear()
         try:
             handler(self, i)
         except _OF_ANOTHER_FORM as error:  # an assembler would refuse it; nothing is shown of it
@@ -154,7 +155,8 @@ class Instructions:
         """The value of an operand as a word of ``width`` bits."""
         match operand:
             case Register(name):
-                self.used |= self.program.needs.get(name, NOTHING)
+                if needs := self.program.needs.get(name):
+                    self.used |= needs
                 found = self.values.among(self.program.value(name), self.program.threads)
                 found = self.values.within(found, self.holds)
                 if self.program.width(name) != width and self.instruction.opcode not in _ANY_WIDTH:
@@ -244,7 +246,9 @@ class Instructions:
 
     def result(self, operand: Operand, value: Value | Condition) -> None:
         """Sets a destination."""
-        needs = self.used | self.when(frozenset(self.arithmetic.needs), self.holds)
+        needs = self.used
+        if self.arithmetic.needs:
+            needs |= self.when(frozenset(self.arithmetic.needs), self.holds)
         match operand:
             case Register(name):
                 of_bits = isinstance(value, Poly | Choice)
