@@ -34,10 +34,10 @@ def keyword_value(name: str, text: str, default: object) -> object:
         return text
     for read in (ast.literal_eval, *([float] if isinstance(default, float) else [])):
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            value = read(text)
-            if isinstance(value, int | float | tuple | NoneType):
+            value: object = read(text)
+            if _is_read(value):
                 return value
-    if isinstance(default, int | float | tuple):
+    if default is not None and _is_read(default):
         fail(
             "CMD002",
             found=f"--set {name}={text}",
@@ -45,3 +45,7 @@ def keyword_value(name: str, text: str, default: object) -> object:
             help=f"did you mean {text.capitalize()}?" if text.capitalize() in ("True", "False") else "",
         )
     return text
+
+
+def _is_read(value: object) -> bool:
+    return isinstance(value, int | float | tuple | NoneType)
