@@ -111,8 +111,8 @@ def _repair(protocol: Protocol, policy: Policy, path: Path) -> None:
 
     found = synthesised(protocol, policy)
     if found.protocol is None:
-        assert found.clash is not None
-        left = f"{found.clash.code}, {found.clash.detail}"
+        assert found.violation is not None
+        left = f"{found.violation.code}, {found.violation.detail}"
         echo(f"{protocol.name}: no waits, fences and joins were found that prove; what remains: {left}")
         return
     path.write_text(to_text(found.protocol) + "\n")
