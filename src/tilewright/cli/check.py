@@ -158,7 +158,8 @@ def find_protocol(name: str) -> Protocol:
     module = module_of(path)
     made = getattr(module, attribute, None)
     if made is None:
-        functions = [n for n, v in vars(module).items() if isfunction(v) and v.__module__ == path.stem and n[0] != "_"]
+        own = [n for n, v in vars(module).items() if isfunction(v) and v.__module__ == getattr(module, "__name__", "")]
+        functions = [n for n in own if n[0] != "_"]
         asked = f"{file} has no {attribute}" if attribute else f"{name} names no function"
         fail("CMD006", found=f"{asked}; the file has {', '.join(functions) or 'none'}", required=required)
     if isinstance(made, KernelFunction):
