@@ -1,4 +1,5 @@
-"""The rules of tiled tensor maps: what the driver encodes; ``tensormap_copy_rules`` adds what may then run.
+"""Rules of tiled tensor maps that the driver enforces: a map that breaks one is refused when it is encoded. Maps that
+it encodes, and whose copies then fail, are in ``tensormap_copy_rules``; what helps, in ``legal.rule_help``.
 
 Field names are the parameters of ``cuTensorMapEncodeTiled`` in snake case; strides in bytes, extents in elements,
 dimension 0 innermost and dense. Derived fields: ``element_bits`` and ``is_float`` of the data type and

@@ -1,4 +1,5 @@
-"""Repairs of tile accesses: changes that make an access legal, each re-judged, ranked by the price model.
+"""Repairs of tile accesses: changes that make an access legal, each re-judged, ranked by the price model. They
+are found by search, for every rule alike; the text that helps against one rule is in ``rule_help``.
 
 A repair is data the compiler can act on: the plan that holds after the change, and what must be done for it - a
 condition checked at launch, a tensor copied once, a tile widened or split, threads that copy instead.
