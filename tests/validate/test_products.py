@@ -7,17 +7,17 @@ import pytest
 
 from tilewright.base.dtypes import DTYPES
 from tilewright.validate.lowering.arithmetic import ElementFunctions
-from tilewright.validate.lowering.prints import Prints, key
+from tilewright.validate.lowering.fingerprints import Fingerprints, key
 
 X, Y, Z = (key("element", name) for name in "xyz")
 ONE = np.ones((1, 1), np.uint64)
 
 
-def row(*elements: int) -> Prints:
+def row(*elements: int) -> Fingerprints:
     return np.array([elements], np.uint64)
 
 
-def summed(left: Prints, right: Prints, *, fast: bool = False, kind: str = "f32") -> int:
+def summed(left: Fingerprints, right: Fingerprints, *, fast: bool = False, kind: str = "f32") -> int:
     return int(ElementFunctions(reals=fast).products(left, right, ONE, DTYPES[kind])[0, 0])
 
 

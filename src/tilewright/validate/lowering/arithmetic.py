@@ -15,7 +15,16 @@ import numpy as np
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.transport import dialect as t
 from tilewright.transport.asynchronous import Wgmma
-from tilewright.validate.lowering.prints import Group, Prints, key, mix, prints, term, unmix, unordered
+from tilewright.validate.lowering.fingerprints import (
+    Fingerprints,
+    Group,
+    fingerprints,
+    key,
+    mix,
+    term,
+    unmix,
+    unordered,
+)
 from tilewright.validate.undecided import Undecided
 
 _F32 = DTYPES["f32"]
@@ -95,11 +104,11 @@ class ElementFunctions:
             case _:
                 raise Undecided(f"a reduction by {fn}")
 
-    def factors(self, x: Prints, dtype: DType = _F32) -> Prints:
+    def factors(self, x: Fingerprints, dtype: DType = _F32) -> Fingerprints:
         """What of a factor enters a sum of products."""
         return x if self.reals or dtype.is_int else mix(x, key("factor"))
 
-    def products(self, left: Prints, right: Prints, weights: Prints, dtype: DType) -> Prints:
+    def products(self, left: Fingerprints, right: Fingerprints, weights: Fingerprints, dtype: DType) -> Fingerprints:
         """Images of ``left @ right.T``, of which each step along k has a weight.
 
         0 times 0 adds nothing. 0 times anything else does, for that may be NaN or infinite.
@@ -108,62 +117,64 @@ class ElementFunctions:
         weights = np.broadcast_to(weights, a.shape)
         return np.matmul(a * weights, b.T) - self._nothing(dtype) * weights.sum(1, keepdims=True, dtype=np.uint64)
 
-    def _nothing(self, dtype: DType) -> Prints:
+    def _nothing(self, dtype: DType) -> Fingerprints:
         """The image of 0 times 0, before it is taken away."""
-        zero = self.factors(prints(0), dtype)
+        zero = self.factors(fingerprints(0), dtype)
         return zero * zero
 
-    def between(self, kind: DType, factor: Prints, inside: Prints, beyond: Prints) -> Prints:
+    def between(self, kind: DType, factor: Fingerprints, inside: Fingerprints, beyond: Fingerprints) -> Fingerprints:
         """``inside`` where bounds hold, of which ``factor`` is the weight, else ``beyond``: a sum of both."""
         group = self.group("sum", kind) if not kind.is_bool else Group("truth", 0)
         x, y = group.into(inside), group.into(beyond)
         return group.back(y + factor * (x - y))
 
-    def fma(self, a: Prints, b: Prints, c: Prints, factor: Prints | None = None) -> Prints:
+    def fma(
+        self, a: Fingerprints, b: Fingerprints, c: Fingerprints, factor: Fingerprints | None = None
+    ) -> Fingerprints:
         """``a * b + c``, rounded once, as a product of matrices adds up its terms; both factors are 0 but where bounds
         hold of which ``factor`` is the weight."""
         total = self.group("sum", _F32)
         product = self.factors(a) * self.factors(b) - self._nothing(_F32)
         return total.back((product if factor is None else product * factor) + total.into(c))
 
-    def fused(self, a: Prints, b: Prints, c: Prints) -> Prints:
+    def fused(self, a: Fingerprints, b: Fingerprints, c: Fingerprints) -> Fingerprints:
         """``a * b + c`` that the program rounds once."""
         return a * b + c if self.reals else term("fma", unordered("factors", a, b), c)
 
     # -- element-wise functions ---------------------------------------------------------------------------------------
-    def unary(self, fn: str, x: Prints, dtype: DType) -> Prints:
+    def unary(self, fn: str, x: Fingerprints, dtype: DType) -> Fingerprints:
         """``fn`` of elements; narrow floats are computed in f32 and rounded."""
         return self._rounded(self._unary(fn, x, dtype).reshape(x.shape), dtype)
 
-    def _unary(self, fn: str, x: Prints, dtype: DType) -> Prints:
+    def _unary(self, fn: str, x: Fingerprints, dtype: DType) -> Fingerprints:
         if fn == "neg" and (self.reals if dtype.is_float else dtype.bits >= 32):
             return np.uint64(0) - x
         if self.reals and dtype.is_float:
             match fn:
                 case "exp":
-                    return self.approximate("ex2", x * prints(constant(_LOG2_E, _F32)))
+                    return self.approximate("ex2", x * fingerprints(constant(_LOG2_E, _F32)))
                 case "exp2":
                     return self.approximate("ex2", x)
                 case "log":
-                    return self.approximate("lg2", x) * prints(constant(_LN_2, _F32))
+                    return self.approximate("lg2", x) * fingerprints(constant(_LN_2, _F32))
                 case "log2":
                     return self.approximate("lg2", x)
                 case "sigmoid":
-                    power = self.approximate("ex2", x * prints(constant(-_LOG2_E, _F32)))
+                    power = self.approximate("ex2", x * fingerprints(constant(-_LOG2_E, _F32)))
                     return self.approximate("rcp", power + np.uint64(1))
                 case _:
                     pass
         return term((fn, *_format(dtype)), x)
 
-    def approximate(self, fn: str, x: Prints) -> Prints:
+    def approximate(self, fn: str, x: Fingerprints) -> Fingerprints:
         """A function of f32 by one instruction."""
         return term(("approximate", fn), x)
 
-    def binary(self, fn: str, a: Prints, b: Prints, dtype: DType) -> Prints:
+    def binary(self, fn: str, a: Fingerprints, b: Fingerprints, dtype: DType) -> Fingerprints:
         """``fn`` of two elements; narrow floats are computed in f32 and rounded."""
         return self._rounded(self._binary(fn, a, b, dtype), dtype)
 
-    def _binary(self, fn: str, a: Prints, b: Prints, dtype: DType) -> Prints:
+    def _binary(self, fn: str, a: Fingerprints, b: Fingerprints, dtype: DType) -> Fingerprints:
         if fn in ("add", "max", "min") and not (dtype.is_int and dtype.bits < 32):
             return self.group(fn, dtype)(a, b)
         if (dtype.is_int and dtype.bits >= 32) or (self.reals and dtype.is_float):
@@ -183,27 +194,27 @@ class ElementFunctions:
         commutes = fn in _COMMUTATIVE or fn in ("add", "max", "min")
         return unordered(name, a, b) if commutes else term(name, a, b)
 
-    def narrowed(self, x: Prints, dtype: DType) -> Prints:
+    def narrowed(self, x: Fingerprints, dtype: DType) -> Fingerprints:
         """The result of a reduction that was carried in f32 or i32, in its own type."""
         if dtype.is_bool or dtype.bits >= 32:
             return x
         return self.cast(x, _carrier(dtype), dtype)
 
-    def _rounded(self, x: Prints, dtype: DType) -> Prints:
+    def _rounded(self, x: Fingerprints, dtype: DType) -> Fingerprints:
         return self.cast(x, _F32, dtype) if dtype.is_float and dtype.bits < 32 else x
 
-    def compare(self, fn: str, a: Prints, b: Prints, dtype: DType) -> Prints:
+    def compare(self, fn: str, a: Fingerprints, b: Fingerprints, dtype: DType) -> Fingerprints:
         """A bool: ``a > b`` is ``b < a``."""
         if fn in _INVERTED:
             fn, a, b = _INVERTED[fn], b, a
         name = ("compare", fn, dtype.is_float, dtype.signed)
         return unordered(name, a, b) if fn in ("eq", "ne") else term(name, a, b)
 
-    def select(self, condition: Prints, a: Prints, b: Prints) -> Prints:
+    def select(self, condition: Fingerprints, a: Fingerprints, b: Fingerprints) -> Fingerprints:
         """``a`` where a condition on data holds, else ``b``; what is the same on both sides is that."""
         return np.where(a == b, a, term("select", condition, a, b))
 
-    def cast(self, x: Prints, source: DType, target: DType) -> Prints:
+    def cast(self, x: Fingerprints, source: DType, target: DType) -> Fingerprints:
         """A conversion: none where every value is representable, and 0 and infinities stay what they are."""
         if source == target or _exact(source, target):
             return x
@@ -214,7 +225,7 @@ class ElementFunctions:
             return result
         kept = x == np.uint64(0)
         if source.is_float and target.is_float and target.name != "e4m3" and target.name != "e5m2":
-            kept = kept | (x == prints(INFINITY)) | (x == prints(-INFINITY))
+            kept = kept | (x == fingerprints(INFINITY)) | (x == fingerprints(-INFINITY))
         return np.where(kept, x, result)
 
 
@@ -245,17 +256,17 @@ class Combined:
     def __init__(self, arithmetic: ElementFunctions, fn: str, dtype: DType):
         self.pairs = fn == "argmax"
         self.group = arithmetic.group("max" if self.pairs else fn, dtype)
-        lowest = prints(self.group.identity) * self._odd + prints((1 << 31) - 1)
+        lowest = fingerprints(self.group.identity) * self._odd + fingerprints((1 << 31) - 1)
         self._offset = mix(lowest, self._key)
 
-    def into(self, values: Sequence[Prints]) -> list[Prints]:
+    def into(self, values: Sequence[Fingerprints]) -> list[Fingerprints]:
         """Images: of the values, and of pairs."""
         images = [self.group.into(values[0])]
         if self.pairs:
             images.append(mix(values[0] * self._odd + values[1], self._key) - self._offset)
         return images
 
-    def back(self, images: Sequence[Prints]) -> list[Prints]:
+    def back(self, images: Sequence[Fingerprints]) -> list[Fingerprints]:
         """Values, of images."""
         values = [self.group.back(images[0])]
         if self.pairs:

@@ -15,9 +15,9 @@ from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import of_reals
 from tilewright.validate.lowering.facts import SymbolFacts
+from tilewright.validate.lowering.fingerprints import Fingerprints, fingerprints, key, mix
 from tilewright.validate.lowering.integers import ALWAYS, Numbers
 from tilewright.validate.lowering.memory import SharedFills
-from tilewright.validate.lowering.prints import Prints, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims
 from tilewright.validate.lowering.roles import Peers, RoleThreads, roles
 from tilewright.validate.lowering.segments import LoopSegment, StoredElements
@@ -201,8 +201,8 @@ def _known(lowered: t.Kernel) -> dict[str, Interval]:
 class _Elements:
     """Stored elements, one after another: where, what, under which thresholds."""
 
-    at: Prints
-    terms: Prints
+    at: Fingerprints
+    terms: Fingerprints
     atoms: dict[int, Numbers]
     need: dict[int, Numbers]
     places: list[tuple[int, str]]
@@ -214,20 +214,20 @@ class _Elements:
 
 def _elements(stores: Sequence[StoredElements]) -> _Elements:
     """All elements of several stores that may be stored."""
-    at: list[Prints] = []
-    terms: list[Prints] = []
+    at: list[Fingerprints] = []
+    terms: list[Fingerprints] = []
     atoms: list[tuple[int, dict[int, Numbers]]] = []
     need: list[tuple[int, dict[int, Numbers]]] = []
     places: list[tuple[int, str]] = []
     end = 0
     for stored in stores:
-        coords = [prints(c.number) + c.rest for c in stored.coords]
+        coords = [fingerprints(c.number) + c.rest for c in stored.coords]
         value, bounds = stored.value, stored.bounds
         shape = np.broadcast_shapes(
             *(c.shape for c in coords), value.terms.shape, bounds.mask.shape, *(c.shape for c in bounds.atoms.values())
         )
         mask = np.broadcast_to(bounds.mask, shape)
-        where = prints(0).reshape(())
+        where = fingerprints(0).reshape(())
         for axis, c in enumerate(coords):
             where = where + mix(c, key("at", axis))
 

@@ -34,7 +34,7 @@ from tilewright.base.expr import (
     minimum,
     negate,
 )
-from tilewright.validate.lowering.prints import Prints, key, mix, prints, term
+from tilewright.validate.lowering.fingerprints import Fingerprints, fingerprints, key, mix, term
 from tilewright.validate.undecided import Undecided
 
 Numbers: TypeAlias = npt.NDArray[Any]
@@ -49,7 +49,7 @@ class Number:
     same for all."""
 
     number: Numbers
-    rest: Prints
+    rest: Fingerprints
     symbol: Expr | None = None
 
     @property
@@ -58,8 +58,8 @@ class Number:
         return self.symbol is not None and self.symbol == Const(0)
 
     @property
-    def prints(self) -> Prints:
-        return prints(self.number) + self.rest
+    def fingerprints(self) -> Fingerprints:
+        return fingerprints(self.number) + self.rest
 
 
 _NONE = np.zeros((1, 1), np.uint64)
@@ -127,7 +127,7 @@ class Integers:
                     return Number(self.numbers[name], _NONE, Const(0))
                 if name in self.values:
                     return self.values[name]
-                return Number(np.zeros((1, 1), np.int64), prints(key("symbol", name)).reshape(1, 1), node)
+                return Number(np.zeros((1, 1), np.int64), fingerprints(key("symbol", name)).reshape(1, 1), node)
             case Sum(offset, terms):
                 return self._sum(offset, terms)
             case Product(args):
@@ -153,7 +153,7 @@ class Integers:
             value = self(part)
             number = number + value.number * factor
             if not value.known:
-                rest = rest + value.rest * prints(factor)
+                rest = rest + value.rest * fingerprints(factor)
             symbol = None if symbol is None or value.symbol is None else symbol + value.symbol * factor
         return Number(number, rest, symbol)
 
@@ -170,13 +170,13 @@ class Integers:
         if y.known and y.number.size == 1:
             factor = int(y.number.flat[0])
             symbol = None if x.symbol is None else x.symbol * factor
-            return Number(x.number * factor, x.rest * prints(factor), symbol)
+            return Number(x.number * factor, x.rest * fingerprints(factor), symbol)
         if x.number.size == y.number.size == 1 and x.symbol is not None and y.symbol is not None:
             m, n = int(x.number.flat[0]), int(y.number.flat[0])
             symbol = (x.symbol + m) * (y.symbol + n) - m * n
-            rest = (x.rest + prints(m)) * (y.rest + prints(n)) - prints(m * n)
+            rest = (x.rest + fingerprints(m)) * (y.rest + fingerprints(n)) - fingerprints(m * n)
             return Number(np.full((1, 1), m * n, np.int64), rest, symbol)
-        return Number(np.zeros((1, 1), np.int64), x.prints * y.prints, None)
+        return Number(np.zeros((1, 1), np.int64), x.fingerprints * y.fingerprints, None)
 
     def _quotient(self, x: Number, y: Number) -> Number:
         if x.known and y.known:
@@ -187,7 +187,7 @@ class Integers:
         whole = None if x.symbol is None else _multiple(x.symbol, divisor)
         if whole is not None:  # of the rest, so that only the numbers are divided
             return self.add(self(whole), Number(x.number // y.number, _NONE, Const(0)))
-        return self._opaque(term("quotient", x.prints, y.prints), _symbolic(lambda a, b: a // b, x, y))
+        return self._opaque(term("quotient", x.fingerprints, y.fingerprints), _symbolic(lambda a, b: a // b, x, y))
 
     def _remainder(self, x: Number, y: Number) -> Number:
         """``x - y * (x // y)``, nothing of it a known number."""
@@ -197,13 +197,13 @@ class Integers:
             if x.symbol == quotient.symbol * divisor:
                 return Number(x.number - quotient.number * divisor, _NONE, Const(0))
         symbol = _symbolic(lambda a, b: a % b, x, y)
-        return self._opaque(x.prints - y.prints * quotient.prints, symbol)
+        return self._opaque(x.fingerprints - y.fingerprints * quotient.fingerprints, symbol)
 
     def _extremum(self, least: bool, parts: list[Number]) -> Number:
         if all(p.known for p in parts):
             fn = np.minimum if least else np.maximum
             return Number(reduce(fn, (p.number for p in parts)), _NONE, Const(0))
-        rest = sum((mix(p.prints, key("part")) for p in parts[1:]), mix(parts[0].prints, key("part")))
+        rest = sum((mix(p.fingerprints, key("part")) for p in parts[1:]), mix(parts[0].fingerprints, key("part")))
         symbols = [p.symbol + int(p.number.flat[0]) for p in parts if p.symbol is not None and p.number.size == 1]
         symbol = None
         if len(symbols) == len(parts):
@@ -213,10 +213,10 @@ class Integers:
     def _xor(self, parts: list[Number]) -> Number:
         if all(p.known for p in parts):
             return Number(reduce(np.bitwise_xor, (p.number for p in parts)), _NONE, Const(0))
-        rest = sum((mix(p.prints, key("part")) for p in parts[1:]), mix(parts[0].prints, key("part")))
+        rest = sum((mix(p.fingerprints, key("part")) for p in parts[1:]), mix(parts[0].fingerprints, key("part")))
         return self._opaque(mix(rest, key("xor")), None)
 
-    def _opaque(self, rest: Prints, symbol: Expr | None) -> Number:
+    def _opaque(self, rest: Fingerprints, symbol: Expr | None) -> Number:
         return Number(np.zeros((1, 1), np.int64), rest, symbol)
 
     # -- predicates ---------------------------------------------------------------------------------------------------

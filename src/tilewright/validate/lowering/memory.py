@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.base.expr import Expr
+from tilewright.validate.lowering.fingerprints import Fingerprints, key
 from tilewright.validate.lowering.integers import ALWAYS, Number, Numbers
-from tilewright.validate.lowering.prints import Prints, key
 from tilewright.validate.lowering.values import GuardedTerms
 from tilewright.validate.undecided import Undecided
 
@@ -27,8 +27,8 @@ Loops = tuple[int, ...]
 class _Fill:
     """Elements by their byte: terms, under which guard and what lies beyond it, and where they are known at all."""
 
-    terms: Prints
-    beyond: Prints
+    terms: Fingerprints
+    beyond: Fingerprints
     guard: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
     need: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.validate.lowering.arithmetic import ElementFunctions
-from tilewright.validate.lowering.prints import Group, Prints, key, mix, term, word
+from tilewright.validate.lowering.fingerprints import Fingerprints, Group, key, mix, term, word
 
-Step = Callable[[Sequence[Prints], bool], list[Prints]]
+Step = Callable[[Sequence[Fingerprints], bool], list[Fingerprints]]
 """The states after a step, of those before it; the flag says that its stores count."""
 
 
@@ -27,7 +27,9 @@ Step = Callable[[Sequence[Prints], bool], list[Prints]]
 class Claims:
     """Names that were given to recurrences, and the names of what a step makes of them, by loop."""
 
-    given: dict[int, list[tuple[Prints, Prints]]] = field(default_factory=dict[int, list[tuple[Prints, Prints]]])
+    given: dict[int, list[tuple[Fingerprints, Fingerprints]]] = field(
+        default_factory=dict[int, list[tuple[Fingerprints, Fingerprints]]]
+    )
 
     def add(self, other: Claims) -> None:
         """Those of the other side too."""
@@ -47,16 +49,21 @@ class Claims:
 
 
 def run_loop(
-    loop: int, arithmetic: ElementFunctions, kinds: Sequence[DType], first: Sequence[Prints], step: Step, claims: Claims
-) -> list[Prints]:
+    loop: int,
+    arithmetic: ElementFunctions,
+    kinds: Sequence[DType],
+    first: Sequence[Fingerprints],
+    step: Step,
+    claims: Claims,
+) -> list[Fingerprints]:
     """The states after all steps of ``loop``, whose name is their number."""
     if not first:
         step((), True)
         return []
     before = [[_unknown(loop, i, x, turn) for i, x in enumerate(first)] for turn in (0, 1)]
     after = [step(states, False) for states in before]
-    heads: list[Prints | None] = [None] * len(first)
-    finals: list[Prints | None] = [None] * len(first)
+    heads: list[Fingerprints | None] = [None] * len(first)
+    finals: list[Fingerprints | None] = [None] * len(first)
     head, total = word(key(loop, "so far")), word(key(loop, "all"))
     for i, kind in enumerate(kinds):
         for group in _groups(arithmetic, kind):
@@ -82,7 +89,7 @@ def run_loop(
     raise AssertionError
 
 
-def _unknown(loop: int, place: int, like: Prints, turn: int) -> Prints:
+def _unknown(loop: int, place: int, like: Fingerprints, turn: int) -> Fingerprints:
     numbers = np.arange(like.size, dtype=np.uint64).reshape(like.shape)
     return mix(numbers, key(loop, "unknown", place, turn))
 
@@ -95,11 +102,11 @@ def _runs(
     loop: int,
     arithmetic: ElementFunctions,
     kinds: Sequence[DType],
-    first: Sequence[Prints],
-    before: Sequence[Sequence[Prints]],
-    after: Sequence[Sequence[Prints]],
-    heads: list[Prints | None],
-    finals: list[Prints | None],
+    first: Sequence[Fingerprints],
+    before: Sequence[Sequence[Fingerprints]],
+    after: Sequence[Sequence[Fingerprints]],
+    heads: list[Fingerprints | None],
+    finals: list[Fingerprints | None],
 ) -> None:
     """Pairs of buffers whose sum is accumulated."""
     open_ = [i for i, x in enumerate(heads) if x is None]
@@ -108,7 +115,7 @@ def _runs(
             continue
         group = arithmetic.group("sum", kinds[i])
 
-        def both(states: Sequence[Prints], i: int = i, j: int = j, group: Group = group) -> Prints:
+        def both(states: Sequence[Fingerprints], i: int = i, j: int = j, group: Group = group) -> Fingerprints:
             return group.into(states[i]) + group.into(states[j])
 
         added, again = (both(n) - both(s) for s, n in zip(before, after, strict=True))

@@ -25,9 +25,9 @@ from tilewright.validate.lowering.engines import (
     operand_places,
 )
 from tilewright.validate.lowering.facts import SymbolFacts
+from tilewright.validate.lowering.fingerprints import Fingerprints, fingerprints, key
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Number, Numbers, both, merged
 from tilewright.validate.lowering.memory import SharedFills
-from tilewright.validate.lowering.prints import Prints, key, prints
 from tilewright.validate.lowering.recurrence import Claims
 from tilewright.validate.lowering.segments import StoredElements
 from tilewright.validate.lowering.threads import (
@@ -354,7 +354,7 @@ class RoleThreads(Threads):
         at, shape = self.integers(op.offset.expr), (self.count, count)
         size = kind_of(op.shared).bytes
         symbol = None if at.symbol is None else at.symbol * size
-        place = Number(np.broadcast_to(at.number * size, shape), at.rest * prints(size), symbol)
+        place = Number(np.broadcast_to(at.number * size, shape), at.rest * fingerprints(size), symbol)
         return place, np.broadcast_to(guard.mask, shape), shape
 
     def shared_write(self, op: t.SharedWrite) -> None:
@@ -516,7 +516,7 @@ class RoleThreads(Threads):
         addresses = operand_places(operand, extent, size, start + int(offset.number.flat[0]))
         return self.memory.read(buffer, self.relative(offset, addresses, start), size, self.around)
 
-    def _product(self, kind: DType, left: GuardedTerms, right: GuardedTerms) -> tuple[Prints, Atoms]:
+    def _product(self, kind: DType, left: GuardedTerms, right: GuardedTerms) -> tuple[Fingerprints, Atoms]:
         """Images of ``left @ right.T``, and where they are known.
 
         Beyond the end of k both operands are 0 and add nothing (one that a loop has carried has that as a factor);

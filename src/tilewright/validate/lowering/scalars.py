@@ -15,8 +15,8 @@ from tilewright.tile.ops import tile_type
 from tilewright.tile.scans import GROUPS
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import ElementFunctions, constant
+from tilewright.validate.lowering.fingerprints import Fingerprints, fingerprints, key, term
 from tilewright.validate.lowering.integers import Bounds, Integers
-from tilewright.validate.lowering.prints import Prints, key, prints, term
 from tilewright.validate.lowering.states import StateFunction
 from tilewright.validate.lowering.values import GuardedTerms, chosen, combined, element_wise, product_added, weighed
 from tilewright.validate.undecided import Undecided
@@ -32,12 +32,12 @@ Scalar: TypeAlias = GuardedTerms | Bounds
 """A value in a map's body; a predicate is bounds until something but a ``select`` reads it."""
 
 
-def constant_terms(op: tile.Constant, rank: int) -> Prints:
+def constant_terms(op: tile.Constant, rank: int) -> Fingerprints:
     """A constant, of ``rank`` axes of extent 1."""
-    return prints(constant(op.value.data, op.dtype)).reshape((1,) * rank)
+    return fingerprints(constant(op.value.data, op.dtype)).reshape((1,) * rank)
 
 
-def computed(arithmetic: ElementFunctions, op: Operation, args: list[Prints]) -> Prints:
+def computed(arithmetic: ElementFunctions, op: Operation, args: list[Fingerprints]) -> Fingerprints:
     """An element-wise op on terms."""
     match op:
         case tile.Unary():
@@ -121,7 +121,7 @@ class Body:
             case t.Predicate():
                 return self.resolved(self.integers.bounds(op.expr.expr))
             case tile.ScalarExpr():
-                return GuardedTerms(self.integers(op.expr.expr).prints)
+                return GuardedTerms(self.integers(op.expr.expr).fingerprints)
             case tile.Constant():
                 return GuardedTerms(constant_terms(op, 2))
             case tile.Select() if isinstance(args[0], Bounds):
@@ -144,5 +144,5 @@ def _value(scalar: Scalar) -> GuardedTerms:
         return scalar
     if not scalar.decided:
         raise Undecided("a predicate as a value")
-    true, false = (prints(constant(b, bool_)) for b in (True, False))
+    true, false = (fingerprints(constant(b, bool_)) for b in (True, False))
     return GuardedTerms(np.where(scalar.mask, true, false))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tilewright.base.expr import Expr
 from tilewright.lang.fns import AtomicFn
+from tilewright.validate.lowering.fingerprints import key
 from tilewright.validate.lowering.integers import Bounds, Number
-from tilewright.validate.lowering.prints import key
 from tilewright.validate.lowering.values import GuardedTerms
 
 
@@ -38,7 +38,7 @@ class LoopSegment:
     @property
     def loop(self) -> int:
         """Its name: which steps these are."""
-        return key("loop", self.counter, int(self.begin.prints.flat[0]), int(self.end.prints.flat[0]))
+        return key("loop", self.counter, int(self.begin.fingerprints.flat[0]), int(self.end.fingerprints.flat[0]))
 
 
 @dataclass(frozen=True)

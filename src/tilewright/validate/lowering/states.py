@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.tile import dialect as tile
-from tilewright.validate.lowering.prints import Prints, key, mix, unmix
+from tilewright.validate.lowering.fingerprints import Fingerprints, key, mix, unmix
 
 _HALF = np.uint64(32)
 _LOW = np.uint64((1 << 32) - 1)
@@ -51,7 +51,7 @@ class StateFunction:
         return [found[v] for v in self.arguments], made
 
     # -- words --------------------------------------------------------------------------------------------------------
-    def into(self, state: Sequence[Prints]) -> list[Prints]:
+    def into(self, state: Sequence[Fingerprints]) -> list[Fingerprints]:
         """The pair, or more, of a state's values: all of them enter the first."""
         if self.count == 1:
             x = mix(state[0], self._key())
@@ -60,7 +60,7 @@ class StateFunction:
         first = mix(state[0], self._key()) + self._of_rest(rest)
         return [first, *(mix(x, self._key(i)) + mix(first, self._key("tail", i)) for i, x in enumerate(rest))]
 
-    def back(self, image: Sequence[Prints]) -> list[Prints]:
+    def back(self, image: Sequence[Fingerprints]) -> list[Fingerprints]:
         """A state's values, of their image."""
         first, *others = image
         if self.count == 1:
@@ -68,30 +68,30 @@ class StateFunction:
         rest = [unmix(x - mix(first, self._key("tail", i)), self._key(i)) for i, x in enumerate(others)]
         return [unmix(first - self._of_rest(rest), self._key()), *rest]
 
-    def joined(self, before: Sequence[Prints], after: Sequence[Prints]) -> list[Prints]:
+    def joined(self, before: Sequence[Fingerprints], after: Sequence[Fingerprints]) -> list[Fingerprints]:
         """The image of two words, one behind the other."""
         power = _power(before[0])
         rest = [b + power * d for b, d in zip(before[1:], after[1:], strict=True)]
         return [self._cut(x) for x in (before[0] + after[0], *rest)]
 
-    def running(self, images: Sequence[Prints], axis: int) -> list[Prints]:
+    def running(self, images: Sequence[Fingerprints], axis: int) -> list[Fingerprints]:
         """The images of all beginnings along an axis."""
         first = np.cumsum(images[0], axis, dtype=np.uint64)
         power = _power(first - images[0])
         return [self._cut(x) for x in (first, *(np.cumsum(b * power, axis, dtype=np.uint64) for b in images[1:]))]
 
-    def __call__(self, *values: Prints) -> list[Prints]:
+    def __call__(self, *values: Fingerprints) -> list[Fingerprints]:
         """The function of two states."""
         return self.back(self.joined(self.into(values[: self.count]), self.into(values[self.count :])))
 
-    def value(self, place: int) -> Callable[..., Prints]:
+    def value(self, place: int) -> Callable[..., Fingerprints]:
         """One of its values alone."""
         return lambda *values: self(*values)[place]
 
-    def _of_rest(self, rest: Sequence[Prints]) -> Prints:
+    def _of_rest(self, rest: Sequence[Fingerprints]) -> Fingerprints:
         return np.asarray(sum(mix(x, self._key("head", i)) for i, x in enumerate(rest)))
 
-    def _cut(self, x: Prints) -> Prints:
+    def _cut(self, x: Fingerprints) -> Fingerprints:
         return x & _LOW if self.count == 1 else x
 
     def _key(self, *what: object) -> int:
@@ -108,12 +108,12 @@ def _said(op: Operation) -> tuple[object, ...]:
 
 
 @lru_cache(maxsize=1)
-def _tables() -> list[Prints]:
+def _tables() -> list[Fingerprints]:
     """5**(256**k n) by k and n."""
     return [np.array([pow(5, n << 8 * k, 1 << 64) for n in range(256)], np.uint64) for k in range(8)]
 
 
-def _power(exponent: Prints) -> Prints:
+def _power(exponent: Fingerprints) -> Fingerprints:
     """5**x modulo 2**64, whose order is 2**62."""
     result = np.ones_like(exponent)
     for k, table in enumerate(_tables()):

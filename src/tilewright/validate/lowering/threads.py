@@ -21,8 +21,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions, of_reals
 from tilewright.validate.lowering.facts import SymbolFacts
+from tilewright.validate.lowering.fingerprints import COUNTED, Fingerprints, bins_of, fingerprints, key, mix, term, word
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers, merged
-from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, mix, prints, term, word
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import Body, Scalar
 from tilewright.validate.lowering.segments import LoopSegment, StoredElements
@@ -38,11 +38,11 @@ MOST_STEPS = 256
 """Of a loop that is taken step by step."""
 
 
-def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Prints:
+def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Fingerprints:
     """The elements of a tensor at some coordinates, after the stores of ``version``."""
-    total = prints(key("tensor", tensor, tuple(sorted(version)))).reshape(())
+    total = fingerprints(key("tensor", tensor, tuple(sorted(version)))).reshape(())
     for axis, at in enumerate(coords):
-        total = total + at.prints * word(key("axis", axis))
+        total = total + at.fingerprints * word(key("axis", axis))
     return mix(total, key("element"))
 
 
@@ -129,7 +129,7 @@ class Threads:
         self.scalars: dict[object, Scalar] = {}
         for name, arg in zip(kernel.arg_names, kernel.body.block.args, strict=True):
             if isinstance(arg.type, TileType):
-                self.scalars[arg] = GuardedTerms(prints(key("symbol", name.data)).reshape(1, 1))
+                self.scalars[arg] = GuardedTerms(fingerprints(key("symbol", name.data)).reshape(1, 1))
         self.stores: list[StoredElements] = []
         self.parts: list[LoopSegment] = []
         self.around: tuple[int, ...] = ()
@@ -230,7 +230,7 @@ class Threads:
 
     def joined(self, op: t.If) -> None:
         """Both branches: a sum of what each leaves, one part for each truth of the condition."""
-        odds = prints(key("condition", op.condition.expr.text, int(self._factor(op.condition.expr).flat[0])))
+        odds = fingerprints(key("condition", op.condition.expr.text, int(self._factor(op.condition.expr).flat[0])))
         before = dict(self.held)
         self.block(op.then.block)
         then, self.held = self.held, dict(before)
@@ -242,9 +242,9 @@ class Threads:
                 terms = self.arithmetic.between(kind, odds, x.terms, y.terms)
                 self.held[buffer] = GuardedTerms(terms, need=merged(x.need, y.need))
 
-    def _factor(self, condition: Expr) -> Prints:
+    def _factor(self, condition: Expr) -> Fingerprints:
         parts = (
-            [self.integers(side).prints for side in (condition.lhs, condition.rhs)]
+            [self.integers(side).fingerprints for side in (condition.lhs, condition.rhs)]
             if isinstance(condition, Compare)
             else []
         )
@@ -286,7 +286,7 @@ class Threads:
 
         restart = self.entered(op, steps)
 
-        def step(states: Sequence[Prints], counts: bool) -> list[Prints]:
+        def step(states: Sequence[Fingerprints], counts: bool) -> list[Fingerprints]:
             self.counts = counts and outer[2]
             restart()
             part.inside = self.parts = []
@@ -496,7 +496,7 @@ class Threads:
                 if np.array_equal(least, most):
                     kept[form] = most
         factor = weight({f: c for f, c in guard.items() if f not in kept})
-        totals: list[Prints] = []
+        totals: list[Fingerprints] = []
         for image, old in zip(images, before, strict=True):
             weighed = image if factor is None else image * factor
             totals.append(old + grouped(np.add, weighed, 0))
@@ -505,7 +505,7 @@ class Threads:
 
     def _contributions(
         self, combined: Combined, values: Sequence[GuardedTerms], live: Bounds
-    ) -> tuple[list[Prints], Atoms, Atoms]:
+    ) -> tuple[list[Fingerprints], Atoms, Atoms]:
         """The images of registers, the bounds without which they are 0, and those without which they are not known.
 
         A bound of ``live`` on what no guard bounds is that of another axis than the reduced one: there the result has
@@ -530,7 +530,7 @@ class Threads:
         self,
         buffers: Sequence[SSAValue],
         combined: Combined,
-        images: Sequence[Prints],
+        images: Sequence[Fingerprints],
         guard: Atoms,
         needs: Sequence[Atoms],
     ) -> None:
@@ -559,7 +559,7 @@ class Threads:
             need = {f: np.maximum(c, c[other]) for f, c in need.items()}
         self._reduced(op.buffers, combined, images, guard, [need])
 
-    def _per_thread(self, x: Prints) -> Prints:
+    def _per_thread(self, x: Fingerprints) -> Fingerprints:
         return np.broadcast_to(x, (self.count, x.shape[1]))
 
     # -- tensors ------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, program_index, tile_type
 from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions
 from tilewright.validate.lowering.facts import SymbolFacts
+from tilewright.validate.lowering.fingerprints import COUNTED, Fingerprints, bins_of, fingerprints, key, mix
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers
-from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import computed, constant_terms
 from tilewright.validate.lowering.segments import LoopSegment, StoredElements
@@ -56,8 +56,8 @@ class Tiles:
             (axis,) = {op.axis.data for op in operations(kernel) if isinstance(op, tile.ProgramSum)}
             self.integers.bind(program_index(axis), self.integers(Const(rank)))
         self.arithmetic = ElementFunctions(reals=reals, accurate=kernel.numerics.data is Numerics.ACCURATE)
-        self.held: dict[SSAValue, Prints] = {}
-        self.fragments: dict[SSAValue, Prints] = {}
+        self.held: dict[SSAValue, Fingerprints] = {}
+        self.fragments: dict[SSAValue, Fingerprints] = {}
         self.stores: list[StoredElements] = []
         self.around: tuple[int, ...] = ()
         self.written: dict[str, frozenset[str]] = {}
@@ -80,7 +80,7 @@ class Tiles:
         """The runtime scalars."""
         for name, arg in zip(self.kernel.arg_names, self.kernel.body.block.args, strict=True):
             if isinstance(arg.type, tile.TileType):
-                self.held[arg] = prints(key("symbol", name.data))[0:1].reshape(())
+                self.held[arg] = fingerprints(key("symbol", name.data))[0:1].reshape(())
 
     def block(self, block: Block) -> None:
         """The ops of a block, in order."""
@@ -113,7 +113,7 @@ class Tiles:
         self.held[op.result] = constant_terms(op, 0)
 
     def scalar(self, op: tile.ScalarExpr) -> None:
-        self.held[op.result] = self.integers(op.expr.expr).prints.reshape(())
+        self.held[op.result] = self.integers(op.expr.expr).fingerprints.reshape(())
 
     def compare(self, op: tile.Compare) -> None:
         """A comparison of coordinates that holds for all elements of its tile chooses like none."""
@@ -130,7 +130,7 @@ class Tiles:
             self.held[op.result] = computed(self.arithmetic, op, [self.held[v] for v in op.operands])
 
     def index(self, op: tile.Index) -> None:
-        self.held[op.result] = self.places([op.axis.data])[0].prints
+        self.held[op.result] = self.places([op.axis.data])[0].fingerprints
 
     def reshape(self, op: tile.Reshape) -> None:
         """The same elements in row-major order."""
@@ -185,7 +185,7 @@ class Tiles:
             old = bounds.atoms.get(form)
             bounds.atoms[form] = threshold if old is None else np.maximum(old, threshold)
 
-    def weighed(self, images: Prints, spans: Sequence[Axis], axis: int) -> Prints:
+    def weighed(self, images: Fingerprints, spans: Sequence[Axis], axis: int) -> Fingerprints:
         """Images along the whole of an axis, each by the bound under which it counts."""
         bounds = self.domain(spans, [axis])
         factor = weight(bounds.atoms)
@@ -249,7 +249,7 @@ class Tiles:
         """Integers in order, by the network that ``sorting`` describes; beyond the domain is the greatest number."""
         kind, axis = tile_type(op.x), op.axis.data
         spans = kind.axes_tuple
-        bounds, most = self.domain(spans, [axis]), prints(kind.element.integers[1])
+        bounds, most = self.domain(spans, [axis]), fingerprints(kind.element.integers[1])
         factor, held = weight(bounds.atoms), self.held[op.x]
         inside = held if factor is None else self.arithmetic.between(kind.element, factor, held, most)
         keys = np.where(bounds.mask, inside, most)
@@ -269,7 +269,7 @@ class Tiles:
             raise Undecided("a sum over programs that are not a cluster", _where(op))
         kind, width = tile_type(op.x), tile_type(op.result).shape[-1]
         before = [o for o in ops_in(self.kernel.body.block) if o.is_before_in_block(op)]
-        total: Prints | None = None
+        total: Fingerprints | None = None
         for part in range(op.parts.data):
             own = self if part == self.rank else self._of_part(part)
             if own is not self:
@@ -380,11 +380,11 @@ class Tiles:
         outer = self.facts, self.parts, self.counts, self.around
         self.facts = self.facts.within(part.counter, *part.range)
 
-        def states() -> list[Prints]:
+        def states() -> list[Fingerprints]:
             held = [*(self.fragments[f] for f in frags), *(self.held[v] for v in passed)]
             return [np.broadcast_to(x, s) for x, s in zip(held, shapes, strict=True)]
 
-        def step(before: Sequence[Prints], counts: bool) -> list[Prints]:
+        def step(before: Sequence[Fingerprints], counts: bool) -> list[Fingerprints]:
             self.counts = counts and outer[2]
             self.parts = list(part.inside)
             written = dict(self.written)

@@ -13,8 +13,8 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.validate.lowering.arithmetic import ElementFunctions
+from tilewright.validate.lowering.fingerprints import Fingerprints, Group, fingerprints, key, mix
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Numbers, merged
-from tilewright.validate.lowering.prints import Group, Prints, key, mix, prints
 
 Atoms = Mapping[int, Numbers]
 """Thresholds by the form that must exceed them."""
@@ -24,9 +24,9 @@ Atoms = Mapping[int, Numbers]
 class GuardedTerms:
     """``terms`` where ``need`` and ``guard`` hold; where a bound of ``guard`` does not, ``beyond``."""
 
-    terms: Prints
+    terms: Fingerprints
     guard: Atoms = field(default_factory=dict[int, Numbers])
-    beyond: Prints | None = None
+    beyond: Fingerprints | None = None
     need: Atoms = field(default_factory=dict[int, Numbers])
 
     @property
@@ -60,7 +60,7 @@ def same(a: Atoms, b: Atoms) -> bool:
     return a is b or (a.keys() == b.keys() and all(c is b[f] or np.array_equal(c, b[f]) for f, c in a.items()))
 
 
-def element_wise(fn: Callable[..., Prints], args: Sequence[GuardedTerms]) -> GuardedTerms:
+def element_wise(fn: Callable[..., Fingerprints], args: Sequence[GuardedTerms]) -> GuardedTerms:
     """A function of each register's values. Bounds that all guards have stay one; where another does not hold, the
     result is not known."""
     guarded = [a for a in args if a.guard]
@@ -155,11 +155,11 @@ def where(mask: Numbers, a: GuardedTerms, b: GuardedTerms) -> GuardedTerms:
     return GuardedTerms(np.where(mask, a.terms, b.terms), guard, beyond, joined(a.need, b.need))
 
 
-def weight(atoms: Atoms) -> Prints | None:
+def weight(atoms: Atoms) -> Fingerprints | None:
     """What a term that is added under bounds is multiplied by: one random number for each bound; None for 1."""
-    total: Prints | None = None
+    total: Fingerprints | None = None
     for form, threshold in atoms.items():
-        factor = mix(prints(threshold) + prints(form), key("bound")) | np.uint64(1)
+        factor = mix(fingerprints(threshold) + fingerprints(form), key("bound")) | np.uint64(1)
         factor = np.where(threshold <= ALWAYS, np.uint64(1), factor)
         total = factor if total is None else total * factor
     return total

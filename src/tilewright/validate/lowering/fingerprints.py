@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Prints: TypeAlias = npt.NDArray[np.uint64]
+Fingerprints: TypeAlias = npt.NDArray[np.uint64]
 """Fingerprints of several terms."""
 
 _BITS = 1 << 64
@@ -35,14 +35,14 @@ def word(value: int) -> np.uint64:
     return np.uint64(value % _BITS)
 
 
-def prints(values: Any) -> Prints:
+def fingerprints(values: Any) -> Fingerprints:
     """Integers as their own fingerprints, at least one-dimensional as numpy computes modulo 2**64 on arrays alone."""
     if isinstance(values, int):
         return np.array([values % _BITS], np.uint64)
     return np.asarray(values).astype(np.uint64, copy=False)
 
 
-def mix(x: Prints, name: int) -> Prints:
+def mix(x: Fingerprints, name: int) -> Fingerprints:
     """A bijection of 64-bit numbers, another for every ``name``."""
     y = x + np.uint64(name)
     y *= np.uint64(_FIRST)
@@ -52,7 +52,7 @@ def mix(x: Prints, name: int) -> Prints:
     return y
 
 
-def unmix(y: Prints, name: int) -> Prints:
+def unmix(y: Fingerprints, name: int) -> Fingerprints:
     """The inverse of ``mix``."""
     x = y ^ (y >> _PART)
     x ^= y >> np.uint64(58)
@@ -63,7 +63,7 @@ def unmix(y: Prints, name: int) -> Prints:
     return x
 
 
-def term(name: object, *args: Prints) -> Prints:
+def term(name: object, *args: Fingerprints) -> Fingerprints:
     """An uninterpreted function of ordered arguments."""
     total = args[0]
     for place, arg in enumerate(args[1:], 1):
@@ -71,14 +71,14 @@ def term(name: object, *args: Prints) -> Prints:
     return mix(total, key("function", name))
 
 
-def unordered(name: object, a: Prints, b: Prints) -> Prints:
+def unordered(name: object, a: Fingerprints, b: Fingerprints) -> Fingerprints:
     """A commutative function of two arguments without further properties."""
     return mix(mix(a, key("either")) + mix(b, key("either")), key("function", name))
 
 
 @lru_cache(maxsize=64)
 def _offset(name: object, identity: int) -> np.uint64:
-    return mix(prints(identity), key("group", name))[0]
+    return mix(fingerprints(identity), key("group", name))[0]
 
 
 class Group:
@@ -89,15 +89,15 @@ class Group:
         self._key = key("group", name)
         self._offset = np.uint64(0) if plain else _offset(name, self.identity)
 
-    def into(self, x: Prints) -> Prints:
+    def into(self, x: Fingerprints) -> Fingerprints:
         """The image of terms; the identity's is 0."""
         return x if self.plain else mix(x, self._key) - self._offset
 
-    def back(self, y: Prints) -> Prints:
+    def back(self, y: Fingerprints) -> Fingerprints:
         """Terms, of their images."""
         return y if self.plain else unmix(y + self._offset, self._key)
 
-    def __call__(self, a: Prints, b: Prints) -> Prints:
+    def __call__(self, a: Fingerprints, b: Fingerprints) -> Fingerprints:
         return self.back(self.into(a) + self.into(b))
 
 
@@ -105,6 +105,6 @@ COUNTED = key("counted")
 """Of an element that a bin counts."""
 
 
-def bins_of(count: int) -> Prints:
+def bins_of(count: int) -> Fingerprints:
     """What the counted elements are multiplied by in each bin, so that counts add up as the elements do."""
-    return mix(prints(np.arange(count)), key("bin")) | np.uint64(1)
+    return mix(fingerprints(np.arange(count)), key("bin")) | np.uint64(1)
