@@ -63,8 +63,8 @@ def differs(param: KeywordParam, value: Any) -> bool:
 
 def are_alike(keywords: Mapping[str, Hashable], others: Mapping[str, Hashable]) -> bool:
     """Whether two calls have the same keywords: of the same values, and the same types."""
-    return keywords.keys() == others.keys() and all(
-        kind_of(value) == kind_of(others[name]) and value == others[name] for name, value in keywords.items()
+    return keywords == others and (
+        not keywords or all(kind_of(value) == kind_of(others[name]) for name, value in keywords.items())
     )
 
 
