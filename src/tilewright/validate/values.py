@@ -209,7 +209,7 @@ class Values:
         if Choice not in map(type, args):
             return function(*args)
         return self.choose(
-            [(condition, self._in(condition, function, chosen)) for condition, chosen in self._together(args)]
+            [(condition, self._in(condition, function, chosen)) for condition, chosen in self.together(args)]
         )
 
     @overload
@@ -221,7 +221,7 @@ class Values:
         if Choice not in map(type, args):
             return function(*args)
         total: Condition = 0
-        for condition, chosen in self._together(args):
+        for condition, chosen in self.together(args):
             total = self.cases.either(total, self.cases.both(condition, self._in(condition, function, chosen)))
         return total
 
@@ -232,7 +232,7 @@ class Values:
         self.where = outer
         return result
 
-    def _together(self, args: Sequence[Value]) -> list[tuple[Condition, list[Poly]]]:
+    def together(self, args: Sequence[Value]) -> list[tuple[Condition, list[Poly]]]:
         """The cases of several values at once, without those that can't be."""
         rows: list[tuple[Condition, list[Poly]]] = [(self.cases.true, [])]
         for arg in args:
