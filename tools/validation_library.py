@@ -46,18 +46,19 @@ FUNCTIONS = {
     "acosh": "acoshf(x)",
     "atanh": "atanhf(x)",
 }
-OF_TWO = {"pow": "powf(x, z)", "atan2": "atan2f(x, z)", "hypot": "hypotf(x, z)"}
+OF_TWO = {"pow": "powf(x, z)", "atan2": "atan2f(x, z)", "hypot": "hypotf(x, z)", "fmod": "fmodf(x, z)"}
+OWN_OF_TWO = {"mod": "floor_mod_f32(x, z)", "floordiv": "floor_div_f32(x, z)"}
 OWN = {"sin": "sine(x)", "cos": "cosine(x)", "tan": "tangent(x)"}
 
 
 def written() -> str:
     """The PTX of all functions."""
     entries = [(name, "float x", text) for name, text in (FUNCTIONS | OWN).items()]
-    entries += [(name, "float x, float z", text) for name, text in OF_TWO.items()]
+    entries += [(name, "float x, float z", text) for name, text in (OF_TWO | OWN_OF_TWO).items()]
     kernels = [
         f'extern "C" __global__ void f32_{name}({given}, float* y) {{ *y = {text}; }}' for name, given, text in entries
     ]
-    source = "\n".join([prelude(OWN.values()), *kernels])
+    source = "\n".join([prelude([*OWN.values(), *OWN_OF_TWO.values()]), *kernels])
     return assemble(source, "sm_90a", "library").ptx.rstrip("\0")
 
 

@@ -29,7 +29,11 @@ ONE: dict[str, tuple[Callable[[Any], Any], float]] = {
     "expm1": (np.expm1, 1), "floor": (np.floor, 0), "ceil": (np.ceil, 0), "round": (np.rint, 0), "trunc": (np.trunc, 0),
     "sigmoid": (_sigmoid, 3),
 }  # fmt: skip
-TWO = {"pow": (np.power, 4), "atan2": (np.arctan2, 3), "hypot": (np.hypot, 3)}
+TWO: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
+    "pow": (np.power, 4), "atan2": (np.arctan2, 3), "hypot": (np.hypot, 3), "fmod": (np.fmod, 0),
+    "mod": (lambda x, y: np.mod(np.float32(x), np.float32(y)), 0),
+    "floordiv": (lambda x, y: np.floor_divide(np.float32(x), np.float32(y)), 0),
+}  # fmt: skip
 SPECIAL = np.float32(
     [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1e-45, 3e38, -3e38, 65535.99,
      65536, -65536, 105615, 1e10, 16367173 * 2.0**72, 0.99999994, 1.0000001, math.pi / 2, math.pi, 88.7, -88.7, 127]

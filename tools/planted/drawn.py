@@ -250,6 +250,8 @@ _DRAWS = (
         "if False:",
         "grouped",
         kind=Kind.OPTIONS,
+        harmless="The bound is of one program at least, so that no launch is taken that was not: of right launches those "
+        "are refused in which a CTA would walk more steps than a counter holds, were programs dealt.",
     ),
 )
 

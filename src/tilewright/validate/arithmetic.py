@@ -797,36 +797,21 @@ class Arithmetic:
         return {"and": self.cases.both, "or": self.cases.either, "xor": self.cases.differ}[atom.kind](x, y)
 
     def compare_floats(self, name: str, a: Value, b: Value, kind: str = "f32") -> Condition:
-        """setp of floats: unordered forms are the negations of ordered ones."""
-        cases = self.cases
+        """setp of floats; of others than f32 each is a test of its own."""
         x, y = self.values.number(a), self.values.number(b)
         if kind == "f32" and x is not None and y is not None:
-            return cases.true if holds(name, float_of_bits(x), float_of_bits(y)) else 0
+            return self.cases.true if holds(name, float_of_bits(x), float_of_bits(y)) else 0
         if isinstance(a, Choice) and a is b:
             return self.values.test(lambda p: self.compare_floats(name, p, p, kind), a)
         if isinstance(a, Choice) or isinstance(b, Choice):
             return self.values.test(lambda p, q: self.compare_floats(name, p, q, kind), a, b)
+        if kind != "f32":
+            return self.test(f"{name}.{kind}", a, b)
         if name in ("gt", "ge", "gtu", "geu"):
             a, b = b, a
             name = {"gt": "lt", "ge": "le", "gtu": "ltu", "geu": "leu"}[name]
-        counted = self._compare_counted(name, a, b) if kind == "f32" else None
-        if counted is not None:
-            return counted
-        if name == "ltu":
-            return cases.negate(self.test(f"le.{kind}", b, a))
-        if name == "leu":
-            return cases.negate(self.test(f"lt.{kind}", b, a))
-        if name in ("eq", "neu", "ne", "equ", "nan", "num"):
-            x, y = sorted((a, b), key=lambda v: v.id)
-            unordered = self.test(f"nan.{kind}", x, y)
-            if name in ("nan", "num"):
-                return unordered if name == "nan" else cases.negate(unordered)
-            same = cases.negate(unordered) if x is y else self.test(f"eq.{kind}", x, y)
-            if name in ("eq", "neu"):
-                return same if name == "eq" else cases.negate(same)
-            found = cases.either(same, unordered)
-            return found if name == "equ" else cases.both(cases.negate(same), cases.negate(unordered))
-        return self.test(f"{name}.{kind}", a, b)
+        counted = self._compare_counted(name, a, b)
+        return self.values.orders.compare(name, a, b) if counted is None else counted
 
     def _compare_counted(self, name: str, a: Value, b: Value) -> Condition | None:
         """A comparison of the f32 of a counted integer with a number, by the integers whose f32 is less: rounding to

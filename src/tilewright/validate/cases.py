@@ -318,6 +318,44 @@ class Cases:
             a, lambda node, below: self.any(below) if node.quantity == number else self.with_children(node, below)
         )
 
+    def for_some_thread(self, a: Condition) -> Condition:
+        """Where a condition holds for some thread of the CTA, at least: what threads or data decide is left out."""
+
+        def some(c: Condition) -> Condition:
+            return self.true if isinstance(c, int) and c else c
+
+        def remade(node: CaseNode, below: list[Condition]) -> Condition:
+            below = [some(child) for child in below]
+            return self.with_children(node, below) if self._is_uniform(node) else self.any(below)
+
+        return some(self.rebuilt(a, remade))
+
+    def uniform_guards(self, a: Condition) -> list[Condition]:
+        """The comparisons of arguments with numbers that a condition is made of; with the least for any thread."""
+        found: dict[Condition, None] = {}
+
+        def noted(node: CaseNode, below: list[Condition]) -> Condition:
+            if self.is_uniform(self.quantities[node.quantity]):
+                cuts = (cut if isinstance(cut, int) else cut.low for cut in node.cuts)
+                found.update(dict.fromkeys(self._node(node.quantity, (cut,), [0, self.true]) for cut in cuts))
+            return self.any(below)
+
+        self.rebuilt(a, noted)
+        return list(found)
+
+    def _is_uniform(self, node: CaseNode) -> bool:
+        """A node of an integer of the arguments and the CTA alone, compared with numbers."""
+        return self.is_uniform(self.quantities[node.quantity]) and all(isinstance(cut, int) for cut in node.cuts)
+
+    def is_uniform(self, p: Poly) -> bool:
+        """An integer of the arguments and the CTA alone."""
+        atoms = (self.terms.atoms[i] for monomial, _ in p.terms for i in monomial)
+        return all(isinstance(c, int) for _, c in p.terms) and all(
+            atom.kind in ("parameter", "ctaid", "fdiv", "div")
+            and all(self.is_uniform(arg) for arg in atom.args if isinstance(arg, Poly))
+            for atom in atoms
+        )
+
     def quantities_of(self, a: Condition) -> list[Poly]:
         """The quantities that a condition depends on."""
         found: dict[int, None] = {}

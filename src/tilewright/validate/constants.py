@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+SIGN = 1 << 31
+"""The sign of a word of 32 bits."""
+
 
 def float_of_bits(pattern: int) -> float:
     return float(np.uint32(pattern & 0xFFFFFFFF).view(np.float32))

@@ -16,12 +16,14 @@ import numpy as np
 
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import CaseNode, Condition
+from tilewright.validate.float_orders import ORDER
 from tilewright.validate.loops import Iterations
 from tilewright.validate.networks import Networks
 from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
 from tilewright.validate.ranks import equal_for_all_ranks
 from tilewright.validate.regions import LoopBody
 from tilewright.validate.shapes import COMMUTATIVE, Shapes
+from tilewright.validate.specialised import Specialised
 from tilewright.validate.values import ANYTHING, Choice, Value, Values
 
 COMPUTED = ("add.f", "mul.f", "neg.f", "abs.f", "fma.", "div.", "max.", "min.", "cvt.", "ex2.", "lg2.", "rcp.", "sqrt.",
@@ -36,6 +38,9 @@ STEPS_A_COMPARISON = 5
 
 MOST_TERMS = 6
 """The most terms of a difference of integers that is analysed."""
+
+MOST_BRANCHES = 128
+"""The most parts of a condition, by branches of the PTX, in which values are made again."""
 
 MOST_CHOICES = 3
 """The most terms with cases in a sum whose cases are distinguished."""
@@ -84,11 +89,58 @@ class Equality:
         self._made_again: dict[Condition, Networks] = {}
         self._branch_of: dict[tuple[Condition, Condition], Condition] = {}
         self._carries: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {}
+        self._special: dict[Condition, Specialised] = {}
 
     def equal(self, ir: Value, ptx: Value, care: Condition) -> bool:
         """Whether the values are equal for all threads and arguments of ``care``. Each case is first tried in the whole
         scope, because many stores then share the question."""
+        if ir is not ptx and self._is_nested(ir) and self._is_nested(ptx) and self._equal_in_branches(ir, ptx, care):
+            return True
         return self._equal_in(ir, ptx, care, self._around(care))
+
+    def _is_nested(self, value: Value) -> bool:
+        """The cases of a value depend on the order of two others whose cases depend on tests of data."""
+        tests = self._tests(self.values.unfolded(value)).values()
+        operands = (x for test in tests if test.kind == ORDER for x in test.args)
+        return any(isinstance(x, Poly) and self._tests(self.values.unfolded(x)) for x in operands)
+
+    def _equal_in_branches(self, ir: Value, ptx: Value, care: Condition) -> bool:
+        """Values that tests of data choose, made again for each branch of the PTX: the parts together are ``care``."""
+        parts = [care]
+        for guard in self._guards(ptx):
+            split = [(self.cases.both(c, guard), self.cases.without(c, guard)) for c in parts]
+            if all(0 in pair for pair in split):
+                continue
+            parts = [part for pair in split for part in pair if part != 0 and (0 in pair or not self.impossible(part))]
+            if len(parts) > MOST_BRANCHES:
+                return False
+        for part in parts:
+            specialised = self._specialised(self.cases.for_some_thread(part))
+            if specialised.value(ir) is not specialised.value(ptx):
+                return False
+        return True
+
+    def _guards(self, value: Value) -> list[Condition]:
+        """Comparisons of arguments with numbers that decide the cases of a value, and of what it is made of."""
+        found: dict[Condition, None] = {}
+        seen = set[object]()
+        pending: list[Value] = [value]
+        while pending:
+            for condition, p in self.values.parts(pending.pop()):
+                if condition not in seen:
+                    seen.add(condition)
+                    found.update(dict.fromkeys(self.cases.uniform_guards(condition)))
+                for i in (i for m, _ in p.terms for i in m if i not in seen):
+                    seen.add(i)
+                    pending += [x for x in self.terms.atoms[i].args if isinstance(x, Poly | Choice)]
+        return list(found)
+
+    def _specialised(self, care: Condition) -> Specialised:
+        """Values made again for where ``care`` holds, which says nothing of the thread."""
+        found = self._special.get(care)
+        if found is None:
+            found = self._special[care] = Specialised(self.arithmetic, care, COMPUTED)
+        return found
 
     def _around(self, care: Condition) -> Condition:
         """The scope, in the branches that ``care`` lies in."""
@@ -168,9 +220,16 @@ class Equality:
                 free = [(mine, other) for mine, other in ours.items() if mine not in theirs and other.kind == kind]
                 free.sort(key=lambda pair: -self._alike(pair[0], test))
                 found = next((mine for mine, _ in free if self._polys(mine, test, care)), None)
+                if found is None and kind == ORDER:
+                    crossed = next((mine for mine, other in free if self._crossed(other, atom, care)), None)
+                    found = None if crossed is None else self.terms.sub(self.terms.const(0, 2), crossed)
                 if found is not None:
                     renamed[test] = found
         return renamed
+
+    def _crossed(self, ir: Atom, ptx: Atom, care: Condition) -> bool:
+        """The order of two floats, and that of the same two the other way round."""
+        return all(self._arguments(x, y, care) for x, y in zip(ir.args, reversed(ptx.args), strict=True))
 
     def _tests(self, value: Value, depth: int = 0) -> dict[Poly, Atom]:
         """The tests of data that the cases of a value depend on, and those of what it is made of, to a depth."""

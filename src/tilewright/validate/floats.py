@@ -11,8 +11,9 @@ import struct
 
 import numpy as np
 
+from tilewright.validate.constants import SIGN
 from tilewright.validate.polynomials import Atom, Poly
-from tilewright.validate.values import SIGN, Choice, Value, Values
+from tilewright.validate.values import Choice, Value, Values
 
 
 class Floats:
@@ -138,8 +139,8 @@ class Floats:
                 return self.absolute(a)
             case ["fma", *form], [a, b, c]:
                 return self.fma(a, b, c, ".".join(form))
-            case ["div", *form], [a, b]:
-                return self.div(a, b, ".".join(form))
+            case ["div", form, "f32"], [a, b]:
+                return self.div(a, b, f"{form}.f32")
             case ["max" | "min", *_], [a, b]:
                 return self.extreme(kind, a, b)
             case ["cvt", "rn", "f32", "s32" | "s64"], [a] if (number := self.values.number(a)) is not None:

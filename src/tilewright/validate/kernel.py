@@ -134,16 +134,17 @@ class _Comparison:
         versioned = self._versioned()
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
         launch = LaunchGrid(self.grid, self.most_ctas, ctas, names)
-        plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, Library(self.values), OPS)
+        library = Library(self.values)
+        plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, library, OPS)
         plan.run()
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)
         registers = EntryRegisters(self.entry)
-        given = element_bytes, versioned, pairing, plan.bounds, self.constants, self._changing()
+        given = element_bytes, versioned, pairing, plan.bounds, self.constants, self._changing(), library.loops
         program = PtxProgram(registers, self.values, parameters, ctas, *given)
         root = program.run()
         alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions))
-        self.matcher = Matcher(plan, program, root, self._provers(plan), alignment, most)
+        self.matcher = Matcher(plan, program, root, self._provers(plan), alignment, library.loops, most)
         return self.matcher.run()
 
     def _most(self, grid: Expr) -> int:

@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from tilewright.ptx.reader import read
 from tilewright.validate.bounds import BoundSequence
+from tilewright.validate.closed_loops import LoopCall
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.ptx_program import PtxProgram
 from tilewright.validate.regions import ElementAccess
@@ -20,6 +21,8 @@ class Library:
 
     def __init__(self, values: Values):
         self.values = values
+        self.loops: dict[str, list[LoopCall]] = {}
+        """Loops of the functions that were asked for, by text: on which operands they run, and so end."""
         self._found: dict[tuple[str, *tuple[Value, ...]], Value] = {}
 
     def __call__(self, name: str, *operands: Value) -> Value:
@@ -38,9 +41,10 @@ class Library:
         address = terms.of(64, terms.atom("address", "library", low=0))
         parameters = dict(zip((p.name for p in entry.parameters), (*operands, address), strict=True))
         sizes = {"library": 4, "shared": 4}
-        ctas, bounds = terms.const(32, 1), BoundSequence(self.values)
-        program = PtxProgram(registers, self.values, parameters, ctas, sizes, frozenset(), _no_loop, bounds)
-        region = program.run()
+        given = terms.const(32, 1), sizes, frozenset[str](), _no_loop, BoundSequence(self.values)
+        region = PtxProgram(registers, self.values, parameters, *given, known=None).run()
+        for call in region.calls:
+            self.loops.setdefault(call.loop.text, []).append(call)
         (store,) = [e for e in region.events if isinstance(e, ElementAccess)]
         value = store.operands[2]
         assert isinstance(value, Poly | Choice)

@@ -15,6 +15,7 @@ from functools import partial
 from tilewright.validate.alignment import Alignment
 from tilewright.validate.bounds import Bound, BoundRead
 from tilewright.validate.cases import Condition
+from tilewright.validate.closed_loops import LoopCall
 from tilewright.validate.equality import Equality
 from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Prover
@@ -62,11 +63,12 @@ class Matcher:
         root: LoopBody,
         provers: Mapping[str, Prover],
         alignment: Alignment,
+        loops: Mapping[str, Sequence[LoopCall]],
         most: int,
     ):
         self.plan, self.program, self.root, self.most = plan, program, root, most
         self.values, self.cases, self.terms = plan.values, plan.cases, plan.terms
-        self.alignment = alignment
+        self.alignment, self.loops = alignment, loops
         self.provers, self.prover = provers, provers[plan.region.name]
         self.warps = Warps(plan.values)
         self.differences: list[Difference] = []
@@ -174,6 +176,7 @@ class Matcher:
         self._loads(ir, ptx, care)
         self._bounds(ptx, care)
         self._vectors(ptx, care)
+        self._calls(ptx, care)
         for holds, where in ptx.whole.items():
             runs = self.cases.both(holds, care)
             if not self.same(runs, self.warps.of_first_lanes(runs), self.cases.true):
@@ -456,6 +459,20 @@ class Matcher:
             if event.operands[0] != tensor or apart is None or -event.bytes < apart < size:
                 return False
         return bool(listed)
+
+    def _calls(self, ptx: LoopBody, care: Condition) -> None:
+        """A loop that is a function of the library's ends, as it does there: wherever the PTX runs it, a function that
+        the IR names runs it on equal operands."""
+        for call in ptx.calls:
+            known = self.loops[call.loop.text]
+            left = self.equality.in_common_terms(call.entry, (x.entry for x in known), care)
+            for other in known:
+                part = self.cases.both(left, other.entry)
+                pairs = zip(other.operands, call.operands, strict=True)
+                if part != 0 and all(self.equality.equal(x, y, part) for x, y in pairs):
+                    left = self.cases.without(left, part)
+            if left != 0 and not self.prover.impossible(left):
+                self.differ(call.where, ptx.where, "a loop of a library function that the IR does not call so")
 
     def _vectors(self, ptx: LoopBody, care: Condition) -> None:
         """What moves several elements at once moves what the IR does, or begins at a multiple of its bytes."""

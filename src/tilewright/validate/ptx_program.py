@@ -17,6 +17,7 @@ from tilewright.ptx.syntax import Address, Instruction, Register, Vector
 from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Condition
+from tilewright.validate.closed_loops import ClosedLoop, LoopCall, closed_loop
 from tilewright.validate.instructions.evaluate import Environment, Instructions
 from tilewright.validate.instructions.opcodes import OPCODES, PURE
 from tilewright.validate.loops import Iterations
@@ -43,7 +44,8 @@ MEMORY = "@"
 class PtxProgram:
     """Evaluates the entry of ``registers``. ``parameters`` are the meanings of its parameters, ``pair`` names its
     loops; ``bounds`` are those that the IR loads, ``constants`` what variables of the module hold that nothing
-    writes, ``changing`` tensors that somebody writes while the kernel runs."""
+    writes, ``changing`` tensors that somebody writes while the kernel runs. ``known`` are texts of loops that are
+    functions; None: all that may be one are."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class PtxProgram:
         bounds: BoundSequence,
         constants: Mapping[str, bytes] = MappingProxyType({}),
         changing: frozenset[str] = frozenset(),
+        known: Mapping[str, object] | None = MappingProxyType({}),
     ):
         self.registers, self.entry, self.flow = registers, registers.entry, registers.flow
         if self.flow.irreducible:
@@ -65,6 +68,7 @@ class PtxProgram:
         self.arithmetic = Arithmetic(values)
         self.iterations = Iterations(values)
         self.parameters, self.pair, self.bounds, self.constants = parameters, pair, bounds, constants
+        self.known = known
         self.parameter_bytes: Mapping[str, int] = {p.name: p.bytes for p in self.entry.parameters}
         self.shared = frozenset(v.name for v in self.entry.shared)
         self.versioned, self.changing = versioned, changing
@@ -247,6 +251,9 @@ class PtxProgram:
             return [(sources[0].target, entry, self.environment)]
         if len(sources) != 1:
             raise Undecided("a loop with several exits", f"line {self._line(loop)}")
+        function = self._function(number)
+        if function is not None:
+            return [(sources[0].target, entry, self._called(parent, function, entry, start, self._line(loop)))]
         top = sources[0].source == loop.header and loop.back[0].source != loop.header
         if not self.pairing:
             name = f"unpaired{number}"
@@ -297,6 +304,29 @@ class PtxProgram:
             (target, entry, self._behind(region, number, environment, written, last, target))
             for target, _, environment in self.exits[number]
         ]
+
+    def _function(self, number: int) -> ClosedLoop | None:
+        """The function that a loop is, if it is one that is known."""
+        if self.known is not None and not self.known:
+            return None
+        only_computes = all(i.opcode == "bra" or i.opcode in PURE for i in self._body(number))
+        if not only_computes or any(loop.parent == number for loop in self.flow.loops):
+            return None
+        found = closed_loop(self.registers, self.flow.loops[number])
+        return found if found is not None and (self.known is None or found.text in self.known) else None
+
+    def _called(
+        self, region: LoopBody, loop: ClosedLoop, entry: Condition, start: Environment, line: int
+    ) -> Environment:
+        """Registers behind a loop that is a function."""
+        self.environment = dict(start)
+        operands = tuple(self.values.within(self.value(r), entry) for r in loop.operands)
+        needs = NOTHING.union(*(self.needs.get(r, NOTHING) for r in loop.operands))
+        if self.slice is None:
+            region.calls.append(LoopCall(loop, operands, entry, f"line {line}"))
+        for k, r in enumerate(loop.results):
+            self.put(r, loop.result(self.values, k, self.width(r), operands), needs)
+        return self.environment
 
     def _behind(
         self, region: LoopBody, number: int, environment: Environment, written: set[str], last: Poly, target: int

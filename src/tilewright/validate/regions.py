@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from tilewright.validate.bounds import BoundRead
 from tilewright.validate.cases import Condition
+from tilewright.validate.closed_loops import LoopCall
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.values import Value
 
@@ -83,7 +84,7 @@ class LoopBody:
     ``entry``: where, in the region around it, its first iteration runs; ``around``: where that is asked. ``again``:
     where, in an iteration, another one follows. ``carried``: by name, for values that have no closed form.
     ``bounds``: instructions that read integers which the IR names. ``whole``: where instructions run that all lanes of
-    a warp run together, and which is the first.
+    a warp run together, and which is the first. ``calls``: loops that are functions of the library's.
     """
 
     name: str
@@ -100,3 +101,4 @@ class LoopBody:
     around: Condition = 0
     threads: int = 0
     whole: dict[Condition, str] = field(default_factory=dict["Condition", str])
+    calls: list[LoopCall] = field(default_factory=list["LoopCall"])

@@ -8,7 +8,7 @@ from tilewright.validate.polynomials import Field, Monomial, Poly
 from tilewright.validate.values import Choice, Value, Values
 
 COMMUTATIVE = ("add.", "mul.", "fma.", "max.", "min.", "and", "or", "xor", "min", "max", "least.",
-               "greatest.", "test.eq.", "test.nan.")  # fmt: skip
+               "greatest.")  # fmt: skip
 """Beginnings of the kinds of atoms whose first two arguments may be exchanged."""
 
 COMPARED = ("least.", "greatest.", "shfl.")

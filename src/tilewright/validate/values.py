@@ -9,11 +9,10 @@ from typing import TypeAlias, TypeVar, overload
 import numpy as np
 
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.polynomials import Atom, Field, Poly, Table
+from tilewright.validate.constants import SIGN
+from tilewright.validate.float_orders import FloatOrders
+from tilewright.validate.polynomials import Field, Poly, Table
 from tilewright.validate.terms import Terms
-
-SIGN = 1 << 31
-"""The sign of a word of 32 bits."""
 
 ANYTHING = "anything"
 """The kind of atom of a value that the IR leaves open: any value equals it."""
@@ -53,6 +52,7 @@ class Values:
 
     def __init__(self, terms: Terms, cases: Cases):
         self.terms, self.cases = terms, cases
+        self.orders = FloatOrders(terms, cases)
         self.ends: dict[str, tuple[Value, ...]] = {}
         """By loop, what its iterations are counted by."""
         self.once: set[str] = set()
@@ -123,20 +123,23 @@ class Values:
         terms, cases = self.terms, self.cases
         tested = [(some, x) for some, x in parts if x.width == 32 and cases.tests_data(some)]
         for (some, x), (others, c) in permutations(tested, 2) if len(parts) <= FEW_PARTS else ():
-            number = terms.number(c)
-            if number is None:
+            number, compare = terms.number(c), self.orders.compare
+            if number is None or terms.number(x) is not None or compare("num", c, c) == 0:
                 continue
-            for quantity in cases.quantities_of(some):
-                atom = terms.single(quantity)
-                name = None if atom is None or {*atom.args} != {x, c} else _extreme(atom, x, number & 0xFFFFFFFF)
-                if name is None:
-                    continue
-                test = cases.at_least(quantity, 1)
-                here = cases.whatever(some, quantity)
+            rank = self.orders.rank(x)
+            if rank not in cases.quantities_of(some):
+                continue
+            here = cases.whatever(some, rank)
+            strict = [("max.f32", "gt"), ("min.f32", "lt")]
+            if number in (0, SIGN, -SIGN):  # of two zeros the greater, or the lesser
+                tests = strict[:1] if number == 0 else strict[1:]
+            else:
+                tests = [*strict, ("max.f32", "ge"), ("min.f32", "le")]
+            for extreme, name in tests:
+                test = compare(name, x, c)
                 if cases.both(here, test) == some and cases.implies(cases.without(here, test), others):
-                    extreme = self.apply(32, name, *in_order(x, c))
                     left = [(cases.without(condition, here), p) for condition, p in parts]
-                    return self.choose([(here, extreme), *left])
+                    return self.choose([(here, self.apply(32, extreme, *in_order(x, c))), *left])
         return None
 
     def _by_bit(self, parts: tuple[tuple[Condition, Poly], ...]) -> Poly | None:
@@ -206,7 +209,7 @@ class Values:
         if Choice not in map(type, args):
             return function(*args)
         return self.choose(
-            [(condition, self._in(condition, function, chosen)) for condition, chosen in self._together(args)]
+            [(condition, self._in(condition, function, chosen)) for condition, chosen in self.together(args)]
         )
 
     @overload
@@ -218,7 +221,7 @@ class Values:
         if Choice not in map(type, args):
             return function(*args)
         total: Condition = 0
-        for condition, chosen in self._together(args):
+        for condition, chosen in self.together(args):
             total = self.cases.either(total, self.cases.both(condition, self._in(condition, function, chosen)))
         return total
 
@@ -229,7 +232,7 @@ class Values:
         self.where = outer
         return result
 
-    def _together(self, args: Sequence[Value]) -> list[tuple[Condition, list[Poly]]]:
+    def together(self, args: Sequence[Value]) -> list[tuple[Condition, list[Poly]]]:
         """The cases of several values at once, without those that can't be."""
         rows: list[tuple[Condition, list[Poly]]] = [(self.cases.true, [])]
         for arg in args:
@@ -400,13 +403,3 @@ def in_order(a: Value, b: Value) -> tuple[Value, Value]:
     """Two operands that may be exchanged, in the order of the normal form."""
     first, second = sorted((a, b), key=lambda value: (isinstance(value, Choice), value.id))
     return first, second
-
-
-def _extreme(test: Atom, x: Poly, number: int) -> str | None:
-    """What chooses between an f32 and a number as a test of the two does; None where nothing does."""
-    name = "min.f32" if test.args[0] is x else "max.f32"
-    if test.kind not in ("test.lt.f32", "test.le.f32") or number & 0x7FFFFFFF > 0x7F800000:
-        return None
-    taken = SIGN if name == "min.f32" else 0  # of two zeros the lesser or the greater
-    zero = number & 0x7FFFFFFF == 0
-    return None if zero and (test.kind == "test.le.f32" or number != taken) else name
