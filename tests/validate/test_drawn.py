@@ -15,10 +15,10 @@ from xdsl.dialects.builtin import IntAttr
 
 import tilewright as tw
 from examples import grouped_matmul, varlen_attention
+from support.parsed import tile_kernel, transport_kernel
 from tilewright.artifact.schema import Artifact, KernelImage, Launch
 from tilewright.compiler.bundle_verdict import Answer, ReadBundle
 from tilewright.transport import dialect as t
-from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate import recipe
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import Unlike
