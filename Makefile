@@ -9,6 +9,8 @@ BIN := .venv/bin
 demo: .venv/.installed
 	$(BIN)/python -m tilewright demo
 
+# Two processes on two cores: NumPy and PyTorch start no threads beside them.
+test: export OMP_NUM_THREADS ?= 1
 test: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 

@@ -1,10 +1,12 @@
 """Rules for all tests: GPU tests are skipped, with a message, where there is no GPU; few cases of a sampled test run by
-default; hypothesis is repeatable."""
+default; hypothesis is repeatable; the cycle collector runs seldom."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -12,6 +14,9 @@ from hypothesis import settings
 from support.gpu import gpu_present
 from support.pytorch import installed
 from support.slow import mark_unsampled
+from tilewright.compiler import buildable
+
+REFUSAL = buildable.refusal
 
 if not installed():
     # The folder tests is on the path, so that ``import torch`` would find tests/torch, a package with nothing in it.
@@ -28,12 +33,27 @@ settings.register_profile("tilewright", deadline=None, derandomize=True, print_b
 settings.load_profile("tilewright")
 
 
-@pytest.fixture(autouse=True)
-def no_assembler_warning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def pytest_collection_finish() -> None:
+    """Modules and tests stay: the cycle collector would look at them again and again, which took a twelfth of the
+    time of all tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(500_000, 5, 5)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_assembler_warning() -> Iterator[None]:
     """A call in the simulator asks the assembler about kernels that may spill (JIT006), which takes longer than the
-    call. Tests of that are marked ``assembler_warnings``."""
-    if request.node.get_closest_marker("assembler_warnings") is None:
-        monkeypatch.setattr("tilewright.compiler.buildable.refusal", lambda *_: None)
+    call. Tests of that ask for ``assembler_warnings``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buildable, "refusal", lambda *_: None)
+        yield
+
+
+@pytest.fixture
+def assembler_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated calls ask the assembler whether a kernel spills."""
+    monkeypatch.setattr(buildable, "refusal", REFUSAL)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects what is slow

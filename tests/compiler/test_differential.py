@@ -15,6 +15,7 @@ import pytest
 
 import tilewright as tw
 from support.example_cases import EXAMPLES_BY_NAME
+from support.parsed import transport_kernel
 from support.slow import rest_slow
 from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
@@ -24,7 +25,6 @@ from tilewright.compiler.recipe import recipe
 from tilewright.compiler.sampled_arguments import SampledTensor, sample_arguments
 from tilewright.hw.target import SM90A
 from tilewright.simulate.arguments import bind
-from tilewright.transport.text import transport_kernel
 
 pytestmark = pytest.mark.sample(1)
 

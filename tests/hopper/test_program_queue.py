@@ -14,6 +14,7 @@ from xdsl.ir import Operation
 
 import tilewright as tw
 from hopper.test_grouped import DTYPES, GROUPS, counts, drawn, exact, grouped, lowered
+from support.parsed import tile_kernel, transport_kernel
 from support.ptx_driver import run_artifact
 from tilewright import simulate
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, Fill, WorkspacePointer
@@ -41,7 +42,6 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.ops import NEXT
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.counters import uncounted
 from tilewright.validate.recipe import recipe_faults
 

@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import IntAttr
 import tilewright as tw
 from support import products as p
 from support.example_cases import load
+from support.parsed import tile_kernel, transport_kernel
 from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 from tilewright.artifact.schema import CHECKED, Artifact, Fill, Launch
@@ -37,7 +38,6 @@ from tilewright.tile.queries import filled
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import ExprAttr
-from tilewright.transport.text import tile_kernel, transport_kernel
 
 pytestmark = pytest.mark.sample(1)
 

@@ -16,7 +16,7 @@ from tilewright.compiler import buildable
 from tilewright.jit.kernel import Kernel
 from tilewright.schedule.pressure import may_spill, peak_registers
 
-pytestmark = pytest.mark.assembler_warnings
+pytestmark = pytest.mark.usefixtures("assembler_warnings")
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ import re
 import pytest
 from examples.grouped_matmul import grouped_matmul
 
+from support.parsed import transport_kernel
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 NEAR = 15

@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import StringAttr
 
 import tilewright as tw
 from support import products as p
+from support.parsed import transport_kernel
 from tilewright.artifact.schema import MAX_EXTENT, Artifact
 from tilewright.base.expr import Const, Expr, Sym, maximum, parse
 from tilewright.compiler.build import build
@@ -21,7 +22,6 @@ from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.text import transport_kernel
 from tilewright.validate.counters import uncounted
 from tilewright.validate.recipe import recipe_faults
 

@@ -15,9 +15,9 @@ import pytest
 import tilewright as tw
 from support.example_cases import load
 from support.indexed import SHORT
+from support.parsed import transport_kernel
 from support.sorts import CASES as SORTS
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
 

@@ -10,8 +10,8 @@ import re
 import pytest
 
 import tilewright as tw
+from support.parsed import transport_kernel
 from tilewright.artifact.schema import Launch
-from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 

@@ -12,13 +12,13 @@ import pytest
 from support.indexed import SHORT
 from support.indexed_more import CASES
 from support.lowered import lowered
+from support.parsed import transport_kernel
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Const, Sym
 from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
-from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 from tilewright.validate.match import Difference

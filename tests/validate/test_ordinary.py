@@ -12,11 +12,11 @@ import pytest
 
 import tilewright as tw
 from support import products as p
+from support.parsed import transport_kernel
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
 from tilewright.schedule.facts import CallFacts, TensorFacts
-from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
 

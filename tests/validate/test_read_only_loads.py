@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 import tilewright as tw
+from support.parsed import transport_kernel
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 

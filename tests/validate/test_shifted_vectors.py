@@ -16,6 +16,7 @@ import pytest
 from xdsl.utils.exceptions import VerifyException
 
 import tilewright as tw
+from support.parsed import tile_kernel, transport_kernel
 from tilewright.artifact.schema import Artifact, KernelImage, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const, Sym
@@ -26,7 +27,6 @@ from tilewright.schedule.facts import CallFacts, Observed, observe_facts
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.base import ExprAttr
-from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare as compare_lowering
 from tilewright.validate.match import Difference

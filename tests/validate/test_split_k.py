@@ -13,11 +13,11 @@ import pytest
 import tilewright as tw
 from support import products as p
 from support.example_cases import load
+from support.parsed import tile_kernel, transport_kernel
 from support.slow import rest_slow
 from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
-from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
 

@@ -14,8 +14,8 @@ import pytest
 
 import tilewright as tw
 from support.integers import CASES
+from support.parsed import transport_kernel
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import Difference, compare
 
 pytestmark = pytest.mark.sample(1)

@@ -302,7 +302,7 @@ def deepest(
     shares = {} if configuration.cluster is None else shared_tiles(configuration.cluster, single, adds_up=adds_up)
     if isinstance(shares, Refused):
         return shares
-    most = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in streamed)))
+    most = max(STAGES, IN_FLIGHT_BYTES // sum(r.stage_bytes for r in streamed)) if streamed else STAGES
     tried = range(most, 0, -1) if candidate.stages is None else (candidate.stages,)
     beside = epilogue_bytes(configuration.consumers) if configuration.stores else 0
     reason = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 
 import numpy as np
@@ -45,14 +46,17 @@ def compare(source: tile.Kernel, lowered: t.Kernel) -> tuple[Unlike, ...]:
     """Where the Transport IR is not shown to store what the Tile IR stores, for all arguments of its class; empty if it
     is."""
     first = _compared_so(source, lowered, inside=False)
-    return first if first and _compared_so(source, lowered, inside=True) else ()
+    return first if first and _compared_so(source, lowered, inside=True, most=1) else ()
 
 
-def _compared_so(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> tuple[Unlike, ...]:
-    """The same where what loops carry is asked for ``inside`` of the bounds of their steps alone, or everywhere."""
+def _compared_so(
+    source: tile.Kernel, lowered: t.Kernel, *, inside: bool, most: int | None = None
+) -> tuple[Unlike, ...]:
+    """The same, up to ``most``, where what loops carry is asked for ``inside`` of the bounds of their steps alone, or
+    everywhere."""
     with np.errstate(over="ignore"):
         try:
-            return tuple(dict.fromkeys(_compared(source, lowered, inside=inside)))
+            return tuple(dict.fromkeys(islice(_compared(source, lowered, inside=inside), most)))
         except Undecided as error:
             return (Unlike(error.where, f"undecided: {error.what}"),)
         except (ArithmeticError, ExprError, LookupError, TypeError, ValueError) as error:  # a text that says nonsense
