@@ -62,6 +62,7 @@ from tilewright.base.expr.nodes import own as own
 from tilewright.base.expr.nodes import sym as sym
 from tilewright.base.expr.sharing import SharedParts as SharedParts
 from tilewright.base.expr.sharing import SharedTexts as SharedTexts
+from tilewright.base.expr.sharing import first_of as first_of
 from tilewright.base.expr.text import marked as marked
 from tilewright.base.expr.text import parse as parse
 from tilewright.base.expr.text import unmarked as unmarked

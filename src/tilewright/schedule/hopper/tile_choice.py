@@ -36,6 +36,9 @@ waves)."""
 PART_STEPS = 16
 """Steps of 128 bytes that a part has at least which a second kernel adds (128 x 128 x 65536, H200: 32, 64 and 128 parts
 22, 17 and 18 us)."""
+HIDING_STEPS = 4
+"""Steps that hide an epilogue, at least (64 products of 512 x 512 x 128, two steps, H200: 19.2 us by ping-pong in 128 x
+208, 17.4 in 128 x 256)."""
 SOME_STEPS = 32
 """Steps of a product of which nothing is known before it runs."""
 ONE_WAVE_COLUMNS = 128, 192
@@ -93,19 +96,19 @@ class Tiles:
         self._bytes = operand_bytes(kernel)
 
     def variants(self, choices: Sequence[Mapping[str, int]]) -> list[ProductVariant]:
-        """A variant of each tile, and when it is used; ``choices`` are the extents to fall back to."""
-        offers = [own for each in TILES for own in self._offers(each, choices) if own.serves != FALSE]
-        least = minimum(*(own.time + own.lack * NEVER for own in offers))
-        found = list(self._swapped_groups(choices))
-        for own in offers:
-            best = TRUE if own is offers[-1] else all_of([own.serves, own.time <= least])
-            variant = replace(own.variant, predicate=best)
+        """A variant of each tile, and when it is used: where it takes no longer than those behind it, so that the
+        others still serve every launch without it; ``choices`` are the extents to fall back to."""
+        *others, last = [own for each in TILES for own in self._offers(each, choices) if own.serves != FALSE]
+        found, least = [last.variant], last.time
+        for own in reversed(others):
+            best = all_of([own.serves, own.time <= least])
+            least = minimum(own.time + own.lack * NEVER, least)
+            found.append(replace(own.variant, predicate=best))
             once = all_of([best, own.launch.waves <= 1, self._sectors <= 0])
             wide = own.tile.plain and own.tile.rows == WIDE_ROWS and own.tile.columns in ONE_WAVE_COLUMNS
             if wide and once != FALSE and not self._grouped:
-                found.append(replace(variant, predicate=once, one_wave=True))
-            found.append(variant)
-        return found
+                found.append(replace(own.variant, predicate=once, one_wave=True))
+        return [*self._swapped_groups(choices), *reversed(found)]
 
     def other_widths(self) -> Iterator[ProductVariant]:
         """Tiles of widths between those that are offered, with interpolated prices."""
@@ -133,7 +136,8 @@ class Tiles:
             if own.straddling:
                 serves, lack = [self._lines.ne(0)], 1 - self._lines
             if own.candidate is not None and own.candidate.ping_pong > 1:
-                serves, lack = [*serves, waves > 1], lack + maximum(2 - waves, 0)
+                serves = [*serves, waves > 1, launch.steps >= HIDING_STEPS]
+                lack += maximum(2 - waves, 0) + maximum(HIDING_STEPS - launch.steps, 0)
             yield _Offer(own, replace(variant, applies=all_of(serves)), launch, all_of(serves), lack)
 
     def _swaps(self, own: ProductTile) -> bool:

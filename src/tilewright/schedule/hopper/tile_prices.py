@@ -21,6 +21,9 @@ at most a tenth."""
 HIDING_ROWS = 256
 """Rows of a tile whose products take longer than the copies of any panel."""
 
+READ = 320
+"""Nanoseconds in which a megabyte is read, at least."""
+
 
 @dataclass(frozen=True)
 class Price:
@@ -49,10 +52,12 @@ class Price:
         return Price(*(round(a + (b - a) * part) for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def time(self, launch: ProductLaunch) -> Expr:
-        """The nanoseconds of a launch, rounded down where all but the megabytes are."""
+        """The nanoseconds of a launch: at least those that it takes to read the operands. A tenth of what it costs
+        beside that tells tiles apart that all wait for memory."""
         crowd = minimum(launch.programs, launch.sms) * self.crowded // launch.sms
         steps = launch.steps * (crowd + launch.inside * self.inside + self.step)
-        return launch.waves * (steps + self.wave) + self.launch + launch.operand_bytes * self.megabyte // 1_000_000
+        cost = launch.waves * (steps + self.wave) + launch.operand_bytes * self.megabyte // 1_000_000
+        return maximum(cost, launch.operand_bytes * READ // 1_000_000) + cost // 10 + self.launch
 
 
 @dataclass(frozen=True)
