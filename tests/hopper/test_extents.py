@@ -55,7 +55,6 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
         ((16, 8192, 8192), (16, 64), (1, 1), 1),
         ((2048, 2048, 2048), (128, 256), (1, 1), 1),
         ((384, 6848, 9728), (128, 160), (1, 1), 1),  # 129 tiles, of 192 columns 108, of 128 two waves
-        ((640, 2560, 10240), (128, 112), (1, 1), 1),  # 115 tiles, of 128 columns 100
         ((1408, 7872, 3072), (128, 224), (1, 1), 1),  # three waves, as of 256 and of 208; of 192 four
         ((512, 3072, 10240), (128, 192), (1, 2), 1),  # 64 tiles in two parts
         ((832, 576, 4352), (64, 64), (1, 1), 1),  # H200: 14.6 us, in two parts of 128 x 64 18.0

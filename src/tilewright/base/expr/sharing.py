@@ -117,7 +117,7 @@ def first_of(predicates: Sequence[Expr]) -> Callable[[Mapping[str, int]], int | 
     lines = [f"def first({', '.join(f'given{i}' for i in range(len(symbols)))}):"]
     lines += [f" part{i} = {text}" for i, text in enumerate(texts.parts)]
     lines += [f" if {texts.text(each)}: return {i}" for i, each in enumerate(predicates)]
-    scope: dict[str, Any] = {"xor": lambda *args: reduce(operator.xor, args)}
+    scope: dict[str, Any] = {"xor": _xor}
     try:
         exec("\n".join([*lines, " return None"]), scope)
     except (SyntaxError, RecursionError, MemoryError):  # nested more deeply than Python reads
@@ -132,6 +132,10 @@ def first_of(predicates: Sequence[Expr]) -> Callable[[Mapping[str, int]], int | 
         return next((i for i, each in enumerate(predicates) if each.evaluate(values)), None)
 
     return found
+
+
+def _xor(*args: int) -> int:
+    return reduce(operator.xor, args)
 
 
 def _each_once(roots: Iterable[Expr], known: Container[Expr] = ()) -> Iterator[Expr]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import prod
 
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, ceildiv, maximum, minimum
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, maximum, minimum
 from tilewright.hw.target import Target
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
@@ -36,6 +36,15 @@ waves)."""
 PART_STEPS = 16
 """Steps of 128 bytes that a part has at least which a second kernel adds (128 x 128 x 65536, H200: 32, 64 and 128 parts
 22, 17 and 18 us)."""
+FEW_WAVES = 3
+FEW_ROWS = next(own for own in TILES if own.one_row)
+COLUMN_TILES = 40
+"""The tile of products of at most so many rows, but for parts where there are not more than so many of it: prices are
+less exact than that (132 products of 1 to 16 rows, H200: a mean regret of 1.003, by prices alone 1.014)."""
+LOADED = 25
+"""Percent by which a load makes longer what a tile takes beside its steps, where ping-pong does not hide it; another
+product side by side doubles it. Not fitted: with it those that were timed are in order (two products, 2048 x 8192 x
+2048, H200: 241 us in 128 x 224, 208 by ping-pong, which prices of one product take for equal)."""
 HIDING_STEPS = 4
 """Steps that hide an epilogue, at least (64 products of 512 x 512 x 128, two steps, H200: 19.2 us by ping-pong in 128 x
 208, 17.4 in 128 x 256)."""
@@ -49,7 +58,6 @@ SWAPPED_GROUPS = 32, 128
 """Rows and columns of a tile with swapped operands, where groups of rows have at most as many on average and each reads
 a weight of its own (1024 rows in 128 groups, 1536 x 2048, H200: 215 us, with tiles of 64 x 128 222, of 128 x 128 234,
 16 x 128 217; 64 rows in 8, 14336 x 4096: 243, 252, 344, 245)."""
-ZERO = Const(0)
 NEVER = 10**12
 """Nanoseconds of what does not serve a launch."""
 
@@ -58,20 +66,29 @@ Trace = Callable[[Mapping[str, int]], tile.Kernel]
 
 @dataclass(frozen=True)
 class _Offer:
-    """A tile that some launches may get: its variant and what its time depends on; which launches it ``serves``, and
-    what it lacks in others (0 where it serves)."""
+    """A tile that some launches may get: its variant, what its time depends on, and the ``limits`` of the launches that
+    it serves, of which the first of a pair is at most the second."""
 
     tile: ProductTile
     variant: ProductVariant
     launch: ProductLaunch
-    serves: Expr = TRUE
-    lack: Expr = ZERO
+    limits: tuple[tuple[Expr, Expr], ...] = ()
+
+    @cached_property
+    def serves(self) -> Expr:
+        """Whether it serves a launch."""
+        return all_of(low <= high for low, high in self.limits)
 
     @cached_property
     def time(self) -> Expr:
         """Nanoseconds where it serves."""
         assert self.variant.time is not None
         return self.variant.time
+
+    @cached_property
+    def time_or_never(self) -> Expr:
+        """The same, and far more where it does not."""
+        return self.time + sum((maximum(low - high, 0) for low, high in self.limits), Const(0)) * NEVER
 
 
 class Tiles:
@@ -94,6 +111,11 @@ class Tiles:
         self._lines, self._sectors = (straddles(kernel, facts, unit) for unit in (LINE_BYTES, SECTOR_BYTES))
         self._beside, self._panel = len(products_of(kernel)), panel_columns(kernel, facts)
         self._bytes = operand_bytes(kernel)
+        self._epilogue = 100 * self._beside + LOADED * _epilogue_loads(kernel)
+        self._has_parts = TRUE
+        if not self._grouped and self._swaps(FEW_ROWS):
+            row_tiles, column_tiles = (extent.expr for extent in trace(self._extents(FEW_ROWS)).grid.data[-2:])
+            self._has_parts = any_of([row_tiles > 1, column_tiles <= COLUMN_TILES])
 
     def variants(self, choices: Sequence[Mapping[str, int]]) -> list[ProductVariant]:
         """A variant of each tile, and when it is used: where it takes no longer than those behind it, so that the
@@ -101,8 +123,10 @@ class Tiles:
         *others, last = [own for each in TILES for own in self._offers(each, choices) if own.serves != FALSE]
         found, least = [last.variant], last.time
         for own in reversed(others):
-            best = all_of([own.serves, own.time <= least])
-            least = minimum(own.time + own.lack * NEVER, least)
+            best = own.serves if own.tile == FEW_ROWS else all_of([own.serves, own.time <= least])
+            if own.variant.parts is not None or own.variant.narrow is not None:
+                best = all_of([best, self._has_parts])
+            least = minimum(own.time_or_never, least)
             found.append(replace(own.variant, predicate=best))
             once = all_of([best, own.launch.waves <= 1, self._sectors <= 0])
             wide = own.tile.plain and own.tile.rows == WIDE_ROWS and own.tile.columns in ONE_WAVE_COLUMNS
@@ -129,16 +153,17 @@ class Tiles:
             yield from self._in_two_kernels(own, choices)
         elif (not shared or self._copied) and (not own.swapped or self._swaps(own)):
             variant, launch = self._variant(own, choices)
-            waves, serves, lack = launch.waves, list[Expr](), ZERO
+            limits: list[tuple[Expr, Expr]] = []
             if own.one_row:
-                row_tiles = self._trace(variant.choices[0]).grid.data[-2].expr
-                serves, lack = [row_tiles <= 1], maximum(row_tiles - 1, 0)
+                limits.append((self._trace(variant.choices[0]).grid.data[-2].expr, Const(1)))
             if own.straddling:
-                serves, lack = [self._lines.ne(0)], 1 - self._lines
+                limits.append((Const(1), self._lines))
+            if own.few_waves and not self._grouped:
+                limits.append((launch.waves, Const(FEW_WAVES)))
             if own.candidate is not None and own.candidate.ping_pong > 1:
-                serves = [*serves, waves > 1, launch.steps >= HIDING_STEPS]
-                lack += maximum(2 - waves, 0) + maximum(HIDING_STEPS - launch.steps, 0)
-            yield _Offer(own, replace(variant, applies=all_of(serves)), launch, all_of(serves), lack)
+                limits += [(Const(2), launch.waves), (Const(HIDING_STEPS), launch.steps)]
+            offer = _Offer(own, variant, launch, tuple(limits))
+            yield replace(offer, variant=replace(variant, applies=offer.serves))
 
     def _swaps(self, own: ProductTile) -> bool:
         """Whether the operands of all products can be swapped; several in tiles of few rows alone."""
@@ -156,7 +181,10 @@ class Tiles:
             self._sectors,
             self._bytes,
         )
-        time = own.price.copying(self._panel, tile.tile_type(products_of(kernel)[0].result).shape).time(launch)
+        price = own.price.copying(self._panel, tile.tile_type(products_of(kernel)[0].result).shape)
+        if own.candidate is None or own.candidate.ping_pong == 1:
+            price = replace(price, wave=price.wave * self._epilogue // 100)
+        time = price.time(launch)
         candidates = () if own.candidate is None else (own.candidate,)
         variant = ProductVariant(TRUE, (extents, *choices), candidates, time=time)
         return replace(variant, swapped=own.swapped, one_row=own.one_row, one_wave=own.one_wave), launch
@@ -175,7 +203,7 @@ class Tiles:
             return
         launch = whole.in_parts(Const(own.parts), CLUSTERED_CTAS[own.parts])
         variant = replace(variant, candidates=(own.candidate,), narrow=narrow, time=own.price.time(launch))
-        yield _Offer(own, variant, launch, launch.waves <= 1, maximum(launch.waves - 1, 0))
+        yield _Offer(own, variant, launch, ((launch.waves, Const(1)),))
 
     def _in_two_kernels(self, own: ProductTile, choices: Sequence[Mapping[str, int]]) -> Iterator[_Offer]:
         """As many parts as leave no SM idle, which a second kernel adds: a few, or many."""
@@ -187,9 +215,8 @@ class Tiles:
         parts = minimum(maximum(whole.sms // maximum(whole.programs, 1), 1), maximum(whole.steps // PART_STEPS, 1))
         launch = whole.in_parts(parts, whole.sms)
         few = replace(variant, parts=parts, time=own.price.time(launch))
-        lack = maximum(2 - parts, 0)
-        yield _Offer(own, few, launch, all_of([parts > 1, parts <= FEW]), lack + maximum(parts - FEW, 0))
-        yield _Offer(own, replace(few, many=True), launch, parts > FEW, maximum(FEW + 1 - parts, 0))
+        yield _Offer(own, few, launch, ((Const(2), parts), (parts, Const(FEW))))
+        yield _Offer(own, replace(few, many=True), launch, ((Const(FEW + 1), parts),))
 
     def _swapped_groups(self, choices: Sequence[Mapping[str, int]]) -> Iterator[ProductVariant]:
         """Swapped operands, where twice as many rows would spare less than a quarter of the tiles: these are the
@@ -207,6 +234,12 @@ class Tiles:
         """All extents; of several products of a step each has its share of the columns, but of swapped ones."""
         columns = own.columns if own.swapped else own.columns // self._beside // COLUMNS * COLUMNS
         return {**self._wide, **dict.fromkeys(self._rows, own.rows), **dict.fromkeys(self._columns, columns)}
+
+
+def _epilogue_loads(kernel: tile.Kernel) -> int:
+    """The loads beside those of streams."""
+    inside = {op for stream in kernel.walk() if isinstance(stream, tile.Stream) for op in stream.walk()}
+    return sum(isinstance(op, tile.Load) and op not in inside for op in kernel.walk())
 
 
 def _steps(kernel: tile.Kernel) -> Expr:
