@@ -1,12 +1,12 @@
-"""Prices of products fitted to recorded times, tested on shapes that they were not fitted to.
+"""Prices of the tiles of products, fitted to recorded times and tested on shapes that they were not fitted to.
 
     python benchmarks/fitted_prices.py --json benchmarks/results/fitted_prices.json
 
-Reads the times of ``product_choices*.json``; needs no GPU. The time of a way is a sum of six terms with coefficients of
-its own, none negative: a launch, a wave, a step of 128 bytes, a step by the share of SMs that work, a step whose rows
-begin inside of sectors, and a megabyte of operands. Least squares of relative errors, weighted by how close a way is to
-the best; ways that were not timed for a shape count a little, at their rough estimate, so that no price is
-extrapolated to next to nothing. Of each fifth of the shapes the prices are fitted to the others.
+Reads the times of ``product_choices*.json``; needs no GPU. Prints the prices of ``schedule.hopper.product_tiles``: the
+time of a tile is a sum of six terms, none negative, as ``schedule.hopper.tile_prices`` has them. Least squares of
+relative errors, weighted by how close a way is to the best; ways that were not timed for a shape count a little, at
+their rough estimate, so that no price is extrapolated to next to nothing. Of each fifth of the shapes the prices are
+fitted to the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil, exp, log
 from pathlib import Path
 from statistics import median
@@ -25,26 +25,23 @@ from typing import Any
 import numpy as np
 from product_choices import CLUSTERED_SMS, FIRST, KINDS, SAME, SMS, WAYS, Kind, Prices, Way
 
+from tilewright.schedule.hopper.product_tiles import TILES, ProductTile
+from tilewright.schedule.hopper.tile_choice import COLUMN_TILES
+from tilewright.schedule.hopper.tile_prices import READ
+
 RESULTS = Path(__file__).parent / "results"
 FILES = {
-    "bf16": ("product_choices", "product_choices_held_back", "product_choices_large", "product_choices_drawn_bf16"),
-    "row_major": (
-        *("product_choices_row_major", "product_choices_row_major_large"),
-        *("product_choices_drawn_row_major", "product_choices_table_row_major"),
-    ),
-    "e4m3": ("product_choices_e4m3", "product_choices_drawn_e4m3", "product_choices_table_e4m3"),
-}
+    "bf16": ("", "held_back", "large", "drawn_bf16", "tables", "head", "all_ways_bf16", "new_bf16"),
+    "row_major": ("row_major", "row_major_large", "drawn_row_major", "table_row_major", "all_ways_row_major",
+                  "new_row_major"),
+    "e4m3": ("e4m3", "drawn_e4m3", "table_e4m3", "all_ways_e4m3", "new_e4m3"),
+}  # fmt: skip
 LITTLE = 0.3
 """Weight of a way that was not timed."""
 PARTS, SEED = 5, 1
 PANEL, HIDING_ROWS, SHARE = 64, 256, 0.75
 """Columns of a panel of a row-major operand, and what copying a whole one costs (``schedule.hopper.tile_prices``)."""
-ADDED = (
-    *(Way(64, 128, parts=2), Way(128, 208, turns=True, cluster=(2, 1)), Way(128, 64)),
-    *(Way(128, 128, turns=True), Way(128, 192, cluster=(1, 2))),
-)
-LEFT_OUT = Way(128, 64, parts=2), Way(128, 160)
-"""Ways that the family has not and that are best most often; and ways of the family that hardly are."""
+FEW_WAVES, ONE_ROW = 3, 16
 
 
 @dataclass(eq=False)
@@ -74,7 +71,9 @@ class Case:
         sms = CLUSTERED_SMS if way.cluster[0] * way.cluster[1] * way.parts > 2 else SMS
         waves = ceil(ctas / sms)
         fits = parts > 1 if way.kernels else waves == 1 if parts > 1 else waves > 1 if way.turns else True
-        if not fits or (m > way.rows and ((way.swapped and way.rows <= 32) or way.columns == 32)):
+        tile = tiles().get(way)
+        aligned = not any(pitch % 128 for pitch in pitches)
+        if not fits or (m > way.rows and way.swapped and way.rows <= 32) or (aligned and tile and tile.straddling):
             return None
         copied = 1.0
         if not self.kind.transposed and way.rows < HIDING_ROWS:
@@ -82,6 +81,15 @@ class Case:
         step = waves * ceil(steps / parts) * copied
         inside = max(min(p % 32, 1) for p in pitches)
         return 1, waves, step, step * min(1, ctas / sms), step * inside, (m * k + n * k) * size / 1e6
+
+    def offered(self, way: Way) -> bool:
+        """Whether the schedule has it among the tiles whose prices it compares (``tile_choice``)."""
+        m, n, _ = self.shape
+        if m <= ONE_ROW:
+            few = way == Way(ONE_ROW, 64, swapped=True)
+            return few or (ceil(n / 64) <= COLUMN_TILES and (way.parts > 1 or way.kernels))
+        waves = ceil(ceil(m / way.rows) * ceil(n / way.columns) / SMS)
+        return waves <= FEW_WAVES or not tiles()[way].few_waves
 
     def estimate(self, way: Way) -> float | None:
         """The way's rough estimate in units of this shape's times."""
@@ -103,7 +111,8 @@ def cases() -> list[Case]:
     found: list[Case] = []
     for kind, names in FILES.items():
         for name in names:
-            for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]:
+            file = RESULTS / f"{'_'.join(filter(None, ('product_choices', name)))}.json"
+            for row in json.loads(file.read_text())["rows"]:
                 times = {ways[n]: t for n, t in row["microseconds"].items() if n in ways}
                 found += [Case(KINDS[kind], tuple(row["shape"]), times, row["microseconds"]["cublas"])] * bool(times)
     return found
@@ -147,9 +156,26 @@ def not_negative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return x
 
 
+@cache
+def tiles() -> dict[Way, ProductTile]:
+    """The tiles that the schedule offers, by their way."""
+    found: dict[Way, ProductTile] = {}
+    for own in TILES:
+        first = own.candidate
+        cluster = (1, 1) if first is None or own.parts > 1 else first.cluster
+        turns = first is not None and first.ping_pong > 1
+        found[Way(own.rows, own.columns, turns, cluster, own.parts, own.kernels, own.swapped)] = own
+    return found
+
+
 def ranked(prices: dict[Way, np.ndarray], case: Case) -> list[Way]:
-    """The family's ways for a shape, the quickest by price first."""
-    times = {way: float(price @ np.array(own)) for way, price in prices.items() if (own := case.terms(way)) is not None}
+    """The ways for a shape, the quickest by price first."""
+    times: dict[Way, float] = {}
+    for way, price in prices.items():
+        own = case.terms(way)
+        if own is not None and case.offered(way):
+            cost = float(price[1:] @ np.array(own[1:]))
+            times[way] = max(cost, READ / 1000 * own[-1]) + cost / 10 + float(price[0])
     return sorted(times, key=lambda way: times[way])
 
 
@@ -187,12 +213,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     every, schedule = cases(), {name: Prices(KINDS[name]) for name in FILES}
-    family = sorted(schedule["bf16"].ways() & set(WAYS), key=str)
-    more = [way for way in (*family, *ADDED) if way not in LEFT_OUT]
+    for way, price in fitted(list(tiles()), every).items():
+        print(f"{way!s:24}", f"Price({', '.join(str(round(1000 * x)) for x in price)})")
     rankings = {
-        "the schedule's prices": [(case, schedule[case.kind.name].first(case.shape)) for case in every],
-        "fitted, the family's ways": held_out(family, every),
-        "fitted, five ways more, two less": held_out(more, every),
+        "the schedule's": [(case, schedule[case.kind.name].first(case.shape)) for case in every],
+        "fitted to other shapes": held_out(list(tiles()), every),
     }
     rows = [
         {"prices": name, "kind": kind, **report([each for each in choices if each[0].kind.name == kind])}

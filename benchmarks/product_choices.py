@@ -140,7 +140,7 @@ class Way:
         from tilewright.base.expr import TRUE, maximum, minimum
         from tilewright.schedule.hopper.candidate import Candidate
         from tilewright.schedule.hopper.product_variant import ProductVariant
-        from tilewright.schedule.hopper.split_extents import STEPS
+        from tilewright.schedule.hopper.tile_choice import PART_STEPS
         from tilewright.schedule.split_k import split
 
         extents = {"bm": self.rows, "bn": self.columns}
@@ -152,7 +152,7 @@ class Way:
         if self.kernels:
             found = split(trace(extents), many=True)
             each = target.sm_count // maximum(found.programs, 1)
-            parts = minimum(maximum(each, 1), maximum(found.stream.trip.expr // STEPS, 1))
+            parts = minimum(maximum(each, 1), maximum(found.stream.trip.expr // PART_STEPS, 1))
         candidate = Candidate(self.warpgroups, 2 if self.turns else 1, cluster=self.cluster, whole_stores=True)
         return ProductVariant(
             TRUE, (extents,), (candidate,), parts=parts, many=self.kernels, swapped=self.swapped,
@@ -212,9 +212,9 @@ WAYS = (
     Way(64, 64, kernels=True),
     Way(128, 128, kernels=True),
 )
-MOST, WITHIN, FIRST = 20, 1.6, 4
-"""Ways that are timed for a shape, how much longer than the best they may take by the estimate, and how many of those
-that the prices put first are timed in any case."""
+WITHIN, FIRST = 2.0, 4
+"""How much longer than the best a way that is timed may take by the estimate, and how many of those that the prices put
+first are timed in any case."""
 
 
 SAME = 1.01
@@ -224,29 +224,32 @@ MOST_EXACT = 2**26
 """Elements of a result that are compared with float64: of a larger one those of the first rows."""
 
 
-def shapes(kind: Kind, count: int, seed: int, least: float) -> Iterator[tuple[int, ...]]:
-    """Those of the table, and as many drawn ones of at least so many GFLOP; with another seed than that of the shapes
-    that prices were fitted to, drawn ones alone."""
-    if seed == FITTED:
+def shapes(kind: Kind, args: argparse.Namespace) -> Iterator[tuple[int, ...]]:
+    """Those that are given; else those of the table, and as many drawn ones of at least so many GFLOP; with another
+    seed than that of the shapes that prices were fitted to, drawn ones alone."""
+    if args.shapes:
+        yield from args.shapes
+        return
+    if args.seed == FITTED:
         yield from kind.table
-    rng = random.Random(seed)
-    whole = kind.depth // 8  # elements in 16 bytes
+    rng = random.Random(args.seed)
+    whole, count = kind.depth // 8, args.drawn  # elements in 16 bytes
     while count > 0:
         m, n, k = (int(2 ** rng.uniform(*bounds)) for bounds in ((0, 12.5), (7, 13.3), (7, 13.5)))
         unit = 64 if rng.random() < 0.7 else whole
         shape = max(m // unit * unit, 1 + m % 8), n // unit * unit, k // unit * unit
-        if 2 * prod(shape) >= least * 1e9:
+        if 2 * prod(shape) >= args.least * 1e9:
             count -= 1
             yield shape
 
 
-def likely(kind: Kind, shape: tuple[int, ...]) -> list[Way]:
-    """Ways that may be the best."""
+def likely(kind: Kind, shape: tuple[int, ...], most: int) -> list[Way]:
+    """At most so many ways that may be the best."""
     *batch, m, n, k = shape
     estimates = {way: way.estimate(ceil(k / kind.depth), m, n, *batch) for way in WAYS}
     times = {way: time for way, time in estimates.items() if time is not None}
     best = min(times.values())
-    return sorted((way for way, time in times.items() if time <= WITHIN * best), key=lambda way: times[way])[:MOST]
+    return sorted((way for way, time in times.items() if time <= WITHIN * best), key=lambda way: times[way])[:most]
 
 
 def offered(variants: Callable[..., list[Any]]) -> Any:
@@ -329,9 +332,9 @@ def run(kind: Kind, args: argparse.Namespace) -> None:
     timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
     programs, prices = {way: load(way.artifact(kind)) for way in WAYS}, Prices(kind)
     family, library = load(kind.family), CublasLt(torch) if kind.name == "bf16" else None
-    for shape in shapes(kind, args.drawn, args.seed, args.least):
+    for shape in shapes(kind, args):
         first = prices.first(shape)
-        ways = {way: programs.get(way) for way in dict.fromkeys((*likely(kind, shape), *first))}
+        ways = {way: programs.get(way) for way in dict.fromkeys((*likely(kind, shape, args.most), *first))}
         timed = {str(way): program for way, program in ways.items() if program is not None}
         rows.append(measured(timer, kind, shape, {"chosen": family, **timed}, list(map(str, first)), library))
         print(json.dumps(rows[-1]), flush=True)
@@ -404,6 +407,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _extents(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x")))
+
+
 def main() -> None:
     made = parser(__doc__, "ways whose name contains this", rounds=7)
     made.add_argument("--jobs", type=int, default=2)
@@ -416,6 +423,8 @@ def main() -> None:
     )
     made.add_argument("--least", type=float, default=0, help="GFLOP of a drawn shape")
     made.add_argument("--kind", choices=KINDS, default="bf16")
+    made.add_argument("--most", type=int, default=20, help="ways that are timed for a shape")
+    made.add_argument("--shapes", type=_extents, nargs="*", help="these alone, as 4096x4096x1024")
     args = made.parse_args()
     kind = KINDS[args.kind]
     if args.what == "run":
@@ -423,8 +432,8 @@ def main() -> None:
         return
     file_of(kind.family).parent.mkdir(exist_ok=True)
     with ProcessPoolExecutor(args.jobs) as pool:
-        prices, drawn = Prices(kind), list(shapes(kind, args.drawn, args.seed, args.least))
-        asked = dict.fromkeys(way for shape in drawn for way in (*likely(kind, shape), *prices.first(shape)))
+        prices, drawn = Prices(kind), list(shapes(kind, args))
+        asked = dict.fromkeys(way for shape in drawn for way in (*likely(kind, shape, args.most), *prices.first(shape)))
         ways = (None, *(way for way in asked if args.only in str(way)))
         for text in pool.map(compiled, [kind.name] * len(ways), ways):
             print(text, flush=True)

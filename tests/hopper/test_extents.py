@@ -8,7 +8,7 @@ import tilewright as tw
 from examples import attention
 from examples import matmul as example
 from support import products as p
-from tilewright.artifact.codec import _MAX_EXPR_CHARACTERS
+from tilewright.base.expr import SharedTexts
 from tilewright.compiler.program import traced
 from tilewright.hw.target import SM80, SM90A
 from tilewright.schedule.facts import CallFacts, TensorFacts
@@ -39,34 +39,31 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
     [
         ((4096, 4096, 4096), (128, 256), (1, 1), 1),  # 4 waves of 256, 5 of 208
         ((8192, 8192, 8192), (128, 192), (1, 1), 2),  # 21 waves of 192, 16 of 256
-        ((2048, 5120, 5120), (256, 160), (1, 1), 1),  # two whole waves
+        ((2048, 5120, 5120), (128, 160), (1, 1), 2),  # H200: 146 us, in 256 x 160 145
         ((1000, 2880, 2880), (128, 192), (1, 1), 1),  # one wave of 192: no second tile for ping-pong
         ((5000, 5000, 5000), (128, 224), (2, 1), 1),  # rows of 10,000 bytes straddle lines
         ((300, 5000, 5000), (128, 128), (1, 4), 1),  # too few rows of tiles for pairs of rows
-        ((1984, 4240, 2824), (192, 128), (1, 2), 1),  # 3 waves of three warpgroups
-        ((4152, 280, 3960), (128, 160), (2, 1), 1),  # one wave, as of 192, of shorter steps
-        ((2184, 1536, 5296), (128, 224), (2, 1), 1),  # rows begin with sectors inside of lines
+        ((1984, 4240, 2824), (128, 192), (2, 1), 2),  # 3 waves
+        ((4152, 280, 3960), (128, 128), (4, 1), 1),  # one wave, rows straddle lines
+        ((2184, 1536, 5296), (128, 224), (1, 1), 1),  # rows begin with sectors inside of lines
         ((4416, 128, 1280), (64, 128), (1, 1), 1),  # parts would save less than they cost
-        ((4224, 8064, 768), (128, 208), (1, 1), 2),  # few steps: the epilogue that ping-pong hides counts
         ((64, 4096, 4096), (64, 64), (1, 2), 1),  # in two parts, which a cluster adds
         ((64, 8192, 8192), (64, 64), (1, 1), 1),
-        ((64, 14336, 4096), (64, 64), (1, 1), 1),
         ((512, 512, 512), (64, 64), (1, 1), 1),  # 9 wide tiles for 132 CTAs
         ((1024, 1024, 1032), (64, 128), (1, 1), 1),  # one wave of 128 tiles, two of 64 x 64
-        ((512, 4096, 4096), (128, 128), (1, 1), 1),
-        ((128, 8192, 8192), (64, 128), (1, 1), 1),  # the weights are read once: parts would gain nothing
+        ((512, 4096, 4096), (64, 256), (1, 1), 1),  # 27.2 us, in 128 x 128 27.7
         ((16, 8192, 8192), (16, 64), (1, 1), 1),
         ((2048, 2048, 2048), (128, 256), (1, 1), 1),
         ((384, 6848, 9728), (128, 160), (1, 1), 1),  # 129 tiles, of 192 columns 108, of 128 two waves
-        ((640, 2560, 10240), (128, 112), (1, 1), 1),  # 115 tiles, of 128 columns 100
         ((1408, 7872, 3072), (128, 224), (1, 1), 1),  # three waves, as of 256 and of 208; of 192 four
         ((512, 3072, 10240), (128, 192), (1, 2), 1),  # 64 tiles in two parts
         ((832, 576, 4352), (64, 64), (1, 1), 1),  # H200: 14.6 us, in two parts of 128 x 64 18.0
         ((1472, 896, 3520), (128, 96), (1, 1), 1),  # 22.3 us, in two parts of 128 x 192 23.8
-        ((1752, 432, 9592), (64, 128), (4, 1), 1),  # 45.5 us, in two parts of 128 x 128 50.7
         ((96, 2808, 7912), (128, 128), (1, 4), 1),  # in four parts: 27.1 us, in two of 64 x 96 31.7
         ((1728, 128, 11264), (64, 128), (1, 4), 1),  # in four parts: 23.0 us, in two of 64 x 64 25.3
-        ((5184, 160, 9064), (128, 128), (2, 2), 1),  # rows begin inside of sectors: 58 us, in 64 x 64 91
+        ((5184, 160, 9064), (128, 192), (1, 2), 1),  # in two parts: 55.8 us, by clusters of 2 x 2 58.6
+        ((4960, 264, 1296), (128, 96), (1, 1), 1),  # 13.9 us, in 128 x 128 17.9
+        ((2048, 640, 6080), (128, 96), (1, 1), 1),  # 36.1 us, in two parts of 128 x 192 42.6
     ],
 )
 def test_tiles_fill_their_waves(
@@ -82,22 +79,25 @@ def test_the_first_variant_is_the_cheapest(size: tuple[int, int, int]) -> None:
     sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
     found = variants()
     first = next(v for v in found if v.predicate.evaluate(sizes))
-    alone = [v for v in found if v.time is not None and v.applies.evaluate(sizes) and not (v.rewritten or v.candidates)]
+    alone = [v for v in found if v.time is not None and v.applies.evaluate(sizes) and not v.rewritten]
     assert first.time is not None
     assert first.time.evaluate(sizes) <= min(v.time.evaluate(sizes) for v in alone if v.time is not None)
 
 
 @pytest.mark.parametrize("kernel", [example.matmul, p.gated])
-def test_predicates_of_a_family_can_be_read_back(kernel: tw.Kernel) -> None:
-    """A price that named each size several times made them three times as long as an artifact's may be."""
-    found = variants(p.request(kernel).facts, kernel)
-    assert max(len(str(variant.predicate)) for variant in found) <= _MAX_EXPR_CHARACTERS
+def test_predicates_of_a_family_are_short(kernel: tw.Kernel) -> None:
+    """Written out each names the prices of all tiles, 20,000 characters."""
+    predicates = [variant.predicate for variant in variants(p.request(kernel).facts, kernel)]
+    texts = SharedTexts(predicates)
+    assert max(len(texts.text(each)) for each in predicates) < 700
+    assert sum(map(len, texts.parts)) < 20_000
 
 
-@pytest.mark.parametrize(("kernel", "tile"), [(p.nn, (128, 192)), (example.matmul, (128, 208))])
-def test_row_major_columns_are_copied_in_whole_panels(kernel: tw.Kernel, tile: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("kernel", "whole"), [(p.nn, True), (example.matmul, False)])
+def test_row_major_columns_are_copied_in_whole_panels(kernel: tw.Kernel, whole: bool) -> None:
     """A B of 5248 x 5696 x 1536 takes 158 us in turns of 128 x 208, 128 in 128 x 192 (H200)."""
-    assert picked(variants(p.request(kernel).facts, kernel), 5248, 5696, 1536)[0] == tile
+    (_, columns), *_ = picked(variants(p.request(kernel).facts, kernel), 5248, 5696, 1536)
+    assert (columns % 64 == 0) is whole
 
 
 def test_every_launch_has_a_tile() -> None:

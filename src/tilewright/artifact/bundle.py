@@ -1,8 +1,8 @@
 """The bundle: an artifact on disk, as one file or as a folder with readable parts.
 
-Both forms hold the same manifest (JSON: format, schema version, the artifact, size and SHA-256 of every blob), its
-SHA-256, and the same blobs. The digest covers the manifest and the manifest covers the blobs, so one hash stands for
-the whole.
+Both forms hold the same manifest (JSON: format, schema version, the artifact, the parts that its long expressions
+share, size and SHA-256 of every blob), its SHA-256, and the same blobs. The digest covers the manifest and the manifest
+covers the blobs, so one hash stands for the whole.
 
     one file:   magic | u64 manifest length | digest of the manifest's bytes | manifest | blobs in order of name
     folder:     manifest.json with its digest (of the canonical JSON) in it, and one file per blob (kernel.cubin,
@@ -100,11 +100,12 @@ def _may_replace(folder: Path) -> bool:
 def _pack(artifact: Artifact) -> tuple[dict[str, Json], Blobs]:
     validate(artifact)
     blobs: Blobs = {}
-    body = encode(artifact, blobs)
+    body, parts = encode(artifact, blobs)
     listing: dict[str, Json] = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in sorted(blobs.items())
     }
-    return {"format": _FORMAT, "schema": artifact.schema_version, "artifact": body, "blobs": listing}, blobs
+    manifest: dict[str, Json] = {"format": _FORMAT, "schema": artifact.schema_version, "artifact": body}
+    return {**manifest, "expressions": cast("Json", parts), "blobs": listing}, blobs
 
 
 def _canonical(manifest: Json) -> bytes:
@@ -276,7 +277,7 @@ def _unpack(manifest: dict[str, Json], fetch: Callable[[str], bytes | memoryview
         return data
 
     try:
-        artifact = decode(Artifact, manifest.get("artifact"), blob)
+        artifact = decode(Artifact, manifest.get("artifact"), blob, manifest.get("expressions"))
     except (MalformedError, RecursionError) as error:
         _malformed(origin, str(error))
     if unread:

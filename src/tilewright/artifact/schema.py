@@ -24,7 +24,7 @@ from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr, own
 from tilewright.base.readable import condition
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)

@@ -11,7 +11,7 @@ from typing import NoReturn
 from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.cached import cached_property
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, conjuncts
+from tilewright.base.expr import FALSE, TRUE, Assignment, Const, Expr, all_of, conjuncts
 from tilewright.compiler.alternatives import plain_schedules, product_schedules
 from tilewright.compiler.collapse import Collapse, collapse
 from tilewright.compiler.empty_streams import planned_rest, rests
@@ -63,7 +63,7 @@ class Planner:
 
         Classes of arguments for which no kernel can be planned are left out, as long as one remains.
         """
-        classes = replace(self._classes, dims=dims)
+        classes = self._classes.of(dims)
         request, products = classes.request, classes.products
         unsupported = UnsupportedClasses(request)
         variants: tuple[PlannedKernel, ...] = ()
@@ -87,7 +87,7 @@ class Planner:
 
     def alternatives(self, dims: Mapping[str, int]) -> Iterator[Schedule]:
         """Schedules other than the chosen one that are worth timing for these extents."""
-        found = replace(self._classes, dims=dims).alternatives(lambda: self.program(dims).variants[0])
+        found = self._classes.of(dims).alternatives(lambda: self.program(dims).variants[0])
         return iter(dict.fromkeys(found))
 
     @cached_property
@@ -164,6 +164,10 @@ class _Classes:
     promised: PromiseChecks | None = None
     copies: dict[StagedTensor, StagedCopy] = field(default_factory=dict[StagedTensor, StagedCopy])
     """The kernel that copies each staged tensor, planned once for all classes."""
+
+    def of(self, dims: Mapping[str, int] | None) -> _Classes:
+        """Those that serve these extents, if they are known."""
+        return replace(self, dims=None if dims is None else Assignment(dims))
 
     def named(self) -> Iterator[tuple[str, _Choice]]:
         """The classes with the names of their kernels; lazily where ``dims`` are known and the first suffices."""

@@ -17,13 +17,15 @@ from typing import Any, NamedTuple, NoReturn, cast
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarArgument, TensorArgument, Variant
 from tilewright.artifact.validate import validate
+from tilewright.base.cached import cached_property
+from tilewright.base.expr import ExprError, first_of
 from tilewright.base.readable import summary
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime import guards, promises
 from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import TensorDescription, describe
-from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
+from tilewright.runtime.binding import aliasing, bind, refuse_left_out
 from tilewright.runtime.call_cache import CallCache
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
@@ -326,38 +328,39 @@ class Program:
                 self._libraries[image.symbol] = self._driver.load_library(image.cubin)
             return self._driver.kernel(self._libraries[image.symbol], image.symbol, device, shape)
 
+        variant = self._variant_for(env)
         self._driver.push_context(context)
         try:
-            for variant in self.artifact.variants:
-                if holds(variant.predicate, env):
-                    pairs = aliasing(self.artifact, described)
-                    failures = self._failures_of(variant, device, context)
-                    plan = LaunchPlan(
-                        self.artifact,
-                        variant,
-                        env,
-                        pairs,
-                        self._call_scalars,
-                        self._driver,
-                        kernel,
-                        context,
-                        device,
-                        failures,
-                    )
-                    break
-            else:
-                found, tried = (
-                    _extents(env),
-                    "; ".join(f"{v.name}: {summary(v.predicate)}" for v in self.artifact.variants),
-                )
-                refuse_left_out(self.artifact, env, found, f"one of {tried}")
-                fail("RUN015", found=found, required=f"one of {tried}")
+            pairs = aliasing(self.artifact, described)
+            failures = self._failures_of(variant, device, context)
+            plan = LaunchPlan(
+                self.artifact, variant, env, pairs, self._call_scalars, self._driver, kernel, context, device, failures
+            )
         finally:
             self._driver.pop_context()
         if len(self._plans) >= _MAX_PLANS:
             self._plans.pop(next(iter(self._plans)), None)
         self._plans[key] = plan
         return plan
+
+    def _variant_for(self, env: Mapping[str, int]) -> Variant:
+        """The first variant whose predicate holds; RUN015 or RUN021 where there is none, RUN017 where one divides by
+        zero."""
+        variants = self.artifact.variants
+        try:
+            number = self._first(env)
+        except ExprError as error:
+            fail("RUN017", found=f"a predicate: {error}", required="a value")
+        if number is None:
+            found, tried = _extents(env), "; ".join(f"{v.name}: {summary(v.predicate)}" for v in variants)
+            refuse_left_out(self.artifact, env, found, f"one of {tried}")
+            fail("RUN015", found=found, required=f"one of {tried}")
+        return variants[number]
+
+    @cached_property
+    def _first(self) -> Callable[[Mapping[str, int]], int | None]:
+        """The number of the first variant whose predicate holds."""
+        return first_of([variant.predicate for variant in self.artifact.variants])
 
     def _failures_of(self, variant: Variant, device: int, context: int) -> Failures | None:
         """The counters of broken promises of a variant on a device."""

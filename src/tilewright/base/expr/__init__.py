@@ -15,7 +15,8 @@ Text form: Python infix, e.g. ``($p0*128 + $tid // 32) < M``; ``parse`` reads it
 never executes anything. A leading ``$`` marks symbols of the compiler's own (``own``).
 
 ``nodes`` holds the classes and the normalising constructors, ``intervals`` bounds, divisors and
-simplification, ``text`` the parser, ``extents`` which symbols the extents of dimensions give.
+simplification, ``text`` the parser, ``sharing`` texts that name what they share, ``extents`` which symbols the extents
+of dimensions give.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ from tilewright.base.expr.nodes import minimum as minimum
 from tilewright.base.expr.nodes import negate as negate
 from tilewright.base.expr.nodes import own as own
 from tilewright.base.expr.nodes import sym as sym
+from tilewright.base.expr.sharing import SharedParts as SharedParts
+from tilewright.base.expr.sharing import SharedTexts as SharedTexts
+from tilewright.base.expr.sharing import first_of as first_of
 from tilewright.base.expr.text import marked as marked
 from tilewright.base.expr.text import parse as parse
 from tilewright.base.expr.text import unmarked as unmarked

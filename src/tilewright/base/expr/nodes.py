@@ -181,8 +181,8 @@ ExprLike: TypeAlias = Expr | int
 
 
 class Assignment(dict[str, Any]):
-    """Values of symbols, under which each sum and each comparison is evaluated once: predicates of a program's
-    variants consist of the same ones (a product's have 14,700 nodes in all, 416 different ones)."""
+    """Values of symbols, under which each sum, least value and comparison is evaluated once: predicates of a program's
+    variants consist of the same ones."""
 
     def __init__(self, values: Mapping[str, Any]):
         super().__init__(values)
@@ -388,6 +388,7 @@ class Min(_OfMany):
     def _text(self) -> str:
         return _call("min", self.args)
 
+    @_once_each
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return min(a.evaluate(env) for a in self.args)
 

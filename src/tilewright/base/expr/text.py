@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, reduce
 from itertools import accumulate
 
@@ -45,7 +45,7 @@ _CALLS: dict[str, Callable[..., Expr]] = {
     "max": maximum,
     "xor": lambda *args: reduce(xor, args),
 }
-_MAX_TEXT = 100_000
+MAX_TEXT = 100_000
 _MAX_BITS = 128
 """Limit of a number's size. Sizes and addresses have 64 bits, and Python prints no integer of more than 4,300
 digits."""
@@ -69,14 +69,17 @@ def unmarked(text: str) -> str:
     return text.replace(_MARK, OWN)
 
 
-def parse(text: str) -> Expr:
-    """Read the text form; raises ``ExprError`` with the offending part for anything outside the language."""
-    if len(text) > _MAX_TEXT:
-        raise ExprError(f"expression text of {len(text)} characters; at most {_MAX_TEXT} are read")
+def parse(text: str, parts: Mapping[str, Expr] | None = None) -> Expr:
+    """Read the text form; raises ``ExprError`` with the offending part for anything outside the language. Symbols that
+    ``parts`` name stand for these expressions."""
+    if len(text) > MAX_TEXT:
+        raise ExprError(f"expression text of {len(text)} characters; at most {MAX_TEXT} are read")
     written = marked(text.strip())
     try:
-        parts = _read_by_parts(written)
-        read = _from_ast(ast.parse(written, mode="eval").body, ()) if parts is None else parts
+        read = _read_by_parts(written) if parts is None else None
+        if read is None:
+            held = {marked(name): part for name, part in (parts or {}).items()}
+            read = _from_ast(ast.parse(written, mode="eval").body, held)
         read.text  # noqa: B018 - what has no text, for its numbers are too long, is refused here
     except ExprError:
         raise
@@ -120,14 +123,14 @@ def _part(text: str, depth: int) -> Expr:
             reduced += (text[end:begin], f" {_HELD}{len(held) - 1} ")
             end = found.end()
     read = "".join(reduced) + text[end:]
-    return _from_ast(ast.parse(read.lstrip(), mode="eval").body, tuple(held))
+    return _from_ast(ast.parse(read.lstrip(), mode="eval").body, {f"{_HELD}{i}": part for i, part in enumerate(held)})
 
 
 def _shortened(text: str) -> str:
     return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."
 
 
-def _from_ast(node: ast.expr, held: tuple[Expr, ...]) -> Expr:
+def _from_ast(node: ast.expr, held: Mapping[str, Expr]) -> Expr:
     def read(node: ast.expr) -> Expr:
         return _from_ast(node, held)
 
@@ -138,11 +141,11 @@ def _from_ast(node: ast.expr, held: tuple[Expr, ...]) -> Expr:
             if value.bit_length() > _MAX_BITS:
                 raise ExprError(f"a number of {value.bit_length()} bits; at most {_MAX_BITS} are read")
             return Const(value)
-        case ast.Name(id=name) if held and name[0] == _HELD:
-            return held[int(name[1:])]
+        case ast.Name(id=name) if name in held:
+            return held[name]
         case ast.Name(id=name):
             return Sym(unmarked(name))
-        case ast.Attribute(value=base, attr=attr) if not (held and attr[0] == _HELD):
+        case ast.Attribute(value=base, attr=attr) if attr[0] != _HELD:
             return Sym(f"{read(base).text}.{attr}")
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](read(left), read(right))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+from math import prod
 
-from tilewright.base.expr import Const, Expr, Sym, maximum, minimum
+from tilewright.base.expr import Const, Expr, Sym, ceildiv, maximum, minimum
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import CallFacts
@@ -19,27 +21,22 @@ at most a tenth."""
 HIDING_ROWS = 256
 """Rows of a tile whose products take longer than the copies of any panel."""
 
+READ = 320
+"""Nanoseconds in which a megabyte is read, at least."""
+
 
 @dataclass(frozen=True)
 class Price:
-    """Nanoseconds of a step of 128 bytes of K, of what a tile takes beside its steps, and of what a launch takes beside
-    its tiles, beyond that of the shortest; of a step ``across`` sectors where it differs much; and the ``least`` that a
-    tile takes, where an epilogue is hidden behind steps of which there may be too few.
+    """What a tile's launch costs, in nanoseconds: the launch itself, a wave of tiles beside their steps, a step of 128
+    bytes of K, what is added to a step where all SMs are at work, and where rows begin inside of sectors, and a
+    megabyte of the operands."""
 
-    By least squares over the 660 shapes of benchmarks/product_choices.py and of a run with more ways (H200); within 4 %
-    of the times of large tiles, 10 % of those of one wave.
-    """
-
+    launch: int
+    wave: int
     step: int
-    tile: int
-    launch: int = 0
-    across: int | None = None
-    least: int = 0
-
-    def steps(self, count: Expr, sectors: Expr) -> Expr:
-        """The time of ``count`` steps; ``sectors`` is 1 where rows begin inside of a sector."""
-        more = 0 if self.across is None else self.across - self.step
-        return count * (sectors * more + self.step)
+    crowded: int
+    inside: int
+    megabyte: int
 
     def copying(self, panel: int, shape: tuple[int, ...]) -> Price:
         """That of a tile of such rows and columns which copies whole panels of the right operand's rows. Most of what
@@ -47,37 +44,57 @@ class Price:
         160 1.10, 256 x 160 1.01, whole panels .98 to 1.00)."""
         rows, columns = shape
         more = 1 + (0.75 * (-columns % panel) / (rows + columns) if rows < HIDING_ROWS else 0)
-        across = None if self.across is None else round(self.across * more)
-        return replace(self, step=round(self.step * more), across=across)
+        step, crowded, inside = (round(own * more) for own in (self.step, self.crowded, self.inside))
+        return replace(self, step=step, crowded=crowded, inside=inside)
 
     def between(self, other: Price, part: float) -> Price:
         """The interpolated price of a tile between two others: ``part`` of the way from this one."""
+        return Price(*(round(a + (b - a) * part) for a, b in zip(astuple(self), astuple(other), strict=True)))
 
-        def mixed(own: int, its: int) -> int:
-            return round(own + (its - own) * part)
+    def time(self, launch: ProductLaunch) -> Expr:
+        """The nanoseconds of a launch: at least those that it takes to read the operands. A tenth of what it costs
+        beside that tells tiles apart that all wait for memory."""
+        crowd = minimum(launch.programs, launch.sms) * self.crowded // launch.sms
+        steps = launch.steps * (crowd + launch.inside * self.inside + self.step)
+        cost = launch.waves * (steps + self.wave) + launch.operand_bytes * self.megabyte // 1_000_000
+        return maximum(cost, launch.operand_bytes * READ // 1_000_000) + cost // 10 + self.launch
 
-        across = None if self.across is None or other.across is None else mixed(self.across, other.across)
-        return Price(
-            mixed(self.step, other.step), mixed(self.tile, other.tile), mixed(self.launch, other.launch), across
-        )
 
-    def time(self, waves: Expr, count: Expr, sectors: Expr) -> Expr:
-        """The time of a launch of ``waves`` waves of tiles."""
-        tile = self.steps(count, sectors) + self.tile
-        return waves * (maximum(tile, self.least) if self.least else tile) + self.launch
+@dataclass(frozen=True)
+class ProductLaunch:
+    """What a price depends on: CTAs with a tile or a part of one, in whole clusters, and how many run at one time;
+    steps of each; whether rows begin inside of sectors (0 or 1); bytes of the operands."""
+
+    programs: Expr
+    sms: int
+    steps: Expr
+    inside: Expr
+    operand_bytes: Expr
+
+    @property
+    def waves(self) -> Expr:
+        """How often all SMs take one."""
+        return ceildiv(self.programs, self.sms)
+
+    def in_parts(self, parts: Expr, sms: int) -> ProductLaunch:
+        """The same with the stream cut into parts."""
+        return replace(self, programs=self.programs * parts, sms=sms, steps=ceildiv(self.steps, parts))
+
+
+def copied_whole(kernel: tile.Kernel, facts: CallFacts) -> bool:
+    """Whether tensor copies can read all operands that are loaded as they lie."""
+    given = [facts.of(tensor_name(load)) for load, _ in _operands(kernel)]
+    return all(own.unit_axis is not None and own.align_bytes >= MAX_VECTOR_BYTES for own in given)
 
 
 def straddles(kernel: tile.Kernel, facts: CallFacts, unit: int) -> Expr:
     """1 if rows of an operand begin inside of such a unit of the cache, else 0; 0 where tensor copies can't read one as
     it lies."""
+    if not copied_whole(kernel, facts):
+        return Const(0)
     found: list[Expr] = []
-    for value in (v for dot in kernel.walk() if isinstance(dot, tile.Dot) for v in (dot.a, dot.b)):
-        load = source_of(value)[0].owner
-        if not isinstance(load, tile.Load):
-            continue
-        own, bytes_ = facts.of(tensor_name(load)), element(value).bytes
-        if own.unit_axis is None or own.align_bytes < MAX_VECTOR_BYTES:
-            return Const(0)
+    for load, bytes_ in _operands(kernel):
+        own = facts.of(tensor_name(load))
         pitches = [axis for axis, c in enumerate(coords_of(load)) if isinstance(c, Span) and axis != own.unit_axis]
         found += [minimum(Sym(f"{tensor_name(load)}.stride{axis}") * bytes_ % unit, 1) for axis in pitches]
     return maximum(*dict.fromkeys(found)) if len(found) > 1 else found[0] if found else Const(0)
@@ -95,3 +112,17 @@ def panel_columns(kernel: tile.Kernel, facts: CallFacts) -> int:
         if isinstance(along, Span) and along.size == tile.tile_type(dot.result).shape[1]:
             found = max(found, LINE_BYTES // element(dot.b).bytes)
     return found
+
+
+def operand_bytes(kernel: tile.Kernel) -> Expr:
+    """Bytes of the tensors that operands are loaded from."""
+    kinds = {load.tensor: tile.tensor_type(load.tensor) for load, _ in _operands(kernel)}
+    return sum((prod((d.expr for d in k.dims), start=Const(k.element.bytes)) for k in kinds.values()), Const(0))
+
+
+def _operands(kernel: tile.Kernel) -> Iterator[tuple[tile.Load, int]]:
+    """The loads that operands of products come from, with the bytes of an element of the operand."""
+    for value in (v for dot in kernel.walk() if isinstance(dot, tile.Dot) for v in (dot.a, dot.b)):
+        load = source_of(value)[0].owner
+        if isinstance(load, tile.Load):
+            yield load, element(value).bytes
