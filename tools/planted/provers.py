@@ -315,16 +315,16 @@ PARTS = (
     _sum(
         "clusters of half the parts",
         "a cluster has half of the CTAs that the parts are",
-        "cluster = Candidate(own.rows // ROWS, cluster=(1, own.parts))",
-        "cluster = Candidate(own.rows // ROWS, cluster=(1, own.parts // 2))",
-        file="split_extents",
+        "Candidate(rows // ROWS, cluster=(1, parts))",
+        "Candidate(rows // ROWS, cluster=(1, parts // 2))",
+        file="product_tiles",
     ),
     _sum(
         "shares of another width",
         "a share has twice its columns",
-        "narrow = {**extents, **dict.fromkeys(columns, own // parts)}",
-        "narrow = {**extents, **dict.fromkeys(columns, 2 * own // parts)}",
-        file="split_extents",
+        "narrow = {**extents, **{name: extents[name] // own.parts for name in self._columns}}",
+        "narrow = {**extents, **{name: 2 * extents[name] // own.parts for name in self._columns}}",
+        file="tile_choice",
         harmless=_REFUSED,
     ),
 )

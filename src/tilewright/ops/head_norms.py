@@ -16,8 +16,9 @@ _PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
 _NORMS = ("q_norm", "k_norm")
 _CACHES = ("cache", "past_key_values")
 """What its forward calls the cache, by the release."""
-_WINS = {"inference": False, "training": False}
-"""In graphs of ``torch.compile``, where it has not been timed; there its norms alone are operators, where they win."""
+_WINS = {"inference": True, "training": False}
+"""In graphs of ``torch.compile``. Without gradients a layer of 128 experts, 4,096 tokens, takes 1183 us (H200), with its
+norms alone as operators 1204 to 1285; training has not been timed: there its norms alone are operators."""
 
 
 def propose(module: Any) -> Proposal | None:

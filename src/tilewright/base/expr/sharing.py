@@ -34,7 +34,7 @@ _PART = f"{OWN}part"
 _REFERENCE = re.compile(rf"{re.escape(_PART)}\d+")
 _SHORT = 16
 """Characters of what is repeated rather than named."""
-_MAX_NESTING = 300
+_MAX_NESTING = 60
 """Of nodes: expressions are evaluated by functions that call themselves."""
 
 
@@ -118,18 +118,14 @@ def first_of(predicates: Sequence[Expr]) -> Callable[[Mapping[str, int]], int | 
     lines += [f" part{i} = {text}" for i, text in enumerate(texts.parts)]
     lines += [f" if {texts.text(each)}: return {i}" for i, each in enumerate(predicates)]
     scope: dict[str, Any] = {"xor": _xor}
-    try:
-        exec("\n".join([*lines, " return None"]), scope)
-    except (SyntaxError, RecursionError, MemoryError):  # nested more deeply than Python reads
-        scope["first"] = None
+    exec("\n".join([*lines, " return None"]), scope)  # noqa: S102 - printed from nodes, whose grammar is closed
+    first = scope["first"]
 
     def found(values: Mapping[str, int]) -> int | None:
         try:
-            if scope["first"] is not None:
-                return scope["first"](*[values[name] for name in symbols])
+            return first(*[values[name] for name in symbols])
         except (KeyError, ZeroDivisionError):  # perhaps of a part that nothing asks for
-            pass
-        return next((i for i, each in enumerate(predicates) if each.evaluate(values)), None)
+            return next((i for i, each in enumerate(predicates) if each.evaluate(values)), None)
 
     return found
 
