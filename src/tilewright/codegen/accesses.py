@@ -14,7 +14,7 @@ from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import registers_of
+from tilewright.transport.ops.base import registers_of
 
 _BATCHED_WORDS = 32
 """Registers of a guarded load up to which all its vectors are issued before the first result is used (H200, sums of

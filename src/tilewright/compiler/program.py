@@ -32,9 +32,9 @@ from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import bound_ladder, choose_extents, of_long_steps, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.product_schedules import ProductVariant, schedules_of
-from tilewright.schedule.split_k import FEW
-from tilewright.schedule.split_sums import split_sum_launches
-from tilewright.schedule.swapped_operands import swapped
+from tilewright.schedule.transforms.split_k import FEW
+from tilewright.schedule.transforms.split_sums import split_sum_launches
+from tilewright.schedule.transforms.swapped_operands import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import has_products

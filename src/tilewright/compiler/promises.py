@@ -73,7 +73,7 @@ def gated(kernel: tile.Kernel, count: int, *, reports: bool = False) -> tile.Ker
     zero, one = tile.Constant(0, i32), tile.Constant(1, i32)
     held = tile.Compare(CompareFn.EQ, seen.result, zero.result)
     opens = tile.Select(held.result, one.result, zero.result)
-    stream = tile.Stream(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
+    stream = tile.StreamLoop(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
     ops: list[tile.TileOp] = [
         *([seen] if seen is not load else []),
         zero,

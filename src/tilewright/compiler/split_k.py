@@ -1,7 +1,7 @@
 """Split-K: one kernel computes partial sums of products or of other reductions, the next one adds them.
 
-The kernel that adds (``schedule.split_k``) comes last; it has no products and chooses its own tiles. Partial sums are
-passed in workspaces. ``proofs.rewritten`` compares both with the program.
+The kernel that adds (``schedule.transforms.split_k``) comes last; it has no products and chooses its own tiles. Partial
+sums are passed in workspaces. ``proofs.rewritten`` compares both with the program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.schedule.extents import choose_extents, probe
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.product_schedules import ProductVariant
-from tilewright.schedule.split_k import MOST_ADDED, PARTS, NotSplitError, Split, split
+from tilewright.schedule.transforms.split_k import MOST_ADDED, PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import has_products
 

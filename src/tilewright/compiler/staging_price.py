@@ -140,7 +140,7 @@ def _times(kernel: tile.Kernel, op: Operation) -> Expr:
         limits.add(bound, Const(MAX_EXTENT + 1))
     parent = op.parent_op()
     while parent is not None:
-        if isinstance(parent, tile.Stream):
+        if isinstance(parent, tile.StreamLoop):
             trip = parent.trip.expr
             if trip.symbols & loaded:
                 most = limits.upper(trip)

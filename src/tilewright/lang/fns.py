@@ -1,4 +1,4 @@
-"""Names of binary functions, comparisons, reductions and numerics policies; ``function_table`` has the unary ones."""
+"""Binary functions, comparisons, reductions and numerics policies; ``elementwise_table`` has the unary functions."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Numerics(StrEnum):
 
     ``strict``: each operation is rounded as written; only the order of sums is free. ``accurate``: also exponentials of
     differences of computed values by base 2, within a written bound. ``fast``: also contraction to fma, reciprocal
-    instead of division, functions by one instruction (``schedule.numerics_rewrites`` writes them as ops).
+    instead of division, functions by one instruction (``schedule.transforms.numerics`` writes them as ops).
     """
 
     STRICT = "strict"

@@ -10,8 +10,8 @@ from tilewright.base.expr import Const, Expr
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Span, show_axes
 from tilewright.lang.calls import operands_of
+from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
-from tilewright.lang.function_table import UnaryFn
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import position_of
 from tilewright.lang.scans import tile_of

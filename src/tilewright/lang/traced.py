@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.lang.source_locations import AS_MANY_NAMES, names_unpacked_by, refuse, truth_asked_by, user_frame
 
 _TRUTH_HELP = {

@@ -92,7 +92,7 @@ def _limits(kernel: tile.Kernel) -> Limits:
         limits.add(program_index(axis), extent.expr)
     limits.known = {**limits.known, **dict.fromkeys(loaded_of(kernel), (0, MAX_EXTENT))}
     for op in kernel.walk():
-        if isinstance(op, tile.Stream):
+        if isinstance(op, tile.StreamLoop):
             limits.add(op.counter.data, op.trip.expr)
     return limits
 

@@ -264,7 +264,7 @@ def _weigh(op: Access | Indirect, axes_of: Mapping[SSAValue, tuple[ClassId | Non
     elements = prod(span.size for span in spans_of(value) if span is not None)
     depth, parent = 0, op.parent_op()
     while parent is not None:
-        depth += isinstance(parent, tile.Stream)
+        depth += isinstance(parent, tile.StreamLoop)
         parent = parent.parent_op()
     along = contiguous_along(op, own.unit_axis)
     unit = None if along is None else axes_of[value][along]
@@ -406,7 +406,7 @@ def _narrowed(
 
 def program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
     """Spans that don't move with a stream, nor depend on what is loaded, in order of appearance."""
-    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)} | loaded_of(kernel)
+    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.StreamLoop)} | loaded_of(kernel)
     found: dict[Span, None] = {}
     for value in tiles_of(kernel):
         for span in spans_of(value):
@@ -430,7 +430,7 @@ def loaded_of(kernel: tile.Kernel) -> set[str]:
 def symbols_of(kernel: tile.Kernel) -> set[str]:
     """Dimensions, program ids and counters: never negative."""
     names = {program_index(i) for i in range(len(kernel.grid))}
-    names |= {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
+    names |= {s.counter.data for s in kernel.walk() if isinstance(s, tile.StreamLoop)}
     for arg in kernel.body.block.args:
         if isinstance(arg.type, tile.TensorType):
             for dim in arg.type.dims:

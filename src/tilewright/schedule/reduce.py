@@ -144,7 +144,7 @@ class Reduction:
         total, latest = partials
         self.sum_of([(latest, 0), (self.folded()[0], 0)], latest)
         stream = self.op.parent_op()
-        assert isinstance(stream, tile.Stream)
+        assert isinstance(stream, tile.StreamLoop)
         ended = Block()
         with self.lowering.into(ended):
             self.join(total, latest)

@@ -238,7 +238,7 @@ class Yield(TileOp):
 
 
 @irdl_op_definition
-class Stream(TileOp):
+class StreamLoop(TileOp):
     """Runs the body for ``counter`` = 0, 1, .. ``trip``-1; ``axis`` is the range of one iteration."""
 
     name = "tile.stream"

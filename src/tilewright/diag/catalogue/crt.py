@@ -77,7 +77,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "A kernel that relies on what is in its tensors (tw.Unique) stores nothing where the steps before it find that "
         "it does not hold: every store stands behind their flags. The kernel is not emitted. This is a defect of the "
         "compiler.",
-        source="tilewright.compiler.proofs.gate",
+        source="tilewright.compiler.proofs.promise_gate",
         help=_REPORT,
     ),
 )

@@ -18,7 +18,7 @@ from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.tile_prices import Price
-from tilewright.schedule.split_k import FEW, PARTS, NotSplitError, Split, split
+from tilewright.schedule.transforms.split_k import FEW, PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
 
 WIDTH, PRICE = 128, Price(421, 0, across=600)

@@ -111,7 +111,7 @@ class Program:
             a: n.data for n, a in zip(source.arg_names, source.body.block.args, strict=True)
         }
         scans = [op for op in operations(source) if isinstance(op, tile.Scan) and op.function is None]
-        streams = (op.counter.data for op in operations(source) if isinstance(op, tile.Stream))
+        streams = (op.counter.data for op in operations(source) if isinstance(op, tile.StreamLoop))
         return Program(frozenset(streams), tuple(StateFunction(op, scalars) for op in scans))
 
 
