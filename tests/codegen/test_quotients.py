@@ -14,7 +14,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler.proofs.numerics import other_numerics
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.schedule.transforms import numerics
 from tilewright.tile import dialect as tile
 from tilewright.validate.lowering.compare import compare

@@ -17,7 +17,7 @@ from tilewright.base.expr import Const
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.numerics import _is_loaded, other_numerics
 from tilewright.lang.elementwise_table import UnaryFn
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.schedule.transforms import numerics
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t

@@ -21,7 +21,7 @@ from tilewright.compiler.proofs.obligations import missing, other_numerics, requ
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, prove_offsets
 from tilewright.diag import TilewrightError
 from tilewright.lang.elementwise_table import UnaryFn
-from tilewright.lang.fns import BinaryFn, Numerics
+from tilewright.lang.enums import BinaryFn, Numerics
 from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr

@@ -38,7 +38,7 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous
 from tilewright.transport import dialect as t
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.declared import otherwise_declared
+from tilewright.validate.ptx_declarations import otherwise_declared
 
 pytestmark = pytest.mark.sample(1)
 

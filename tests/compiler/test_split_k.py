@@ -24,7 +24,7 @@ from tilewright.compiler.program import plan, traced
 from tilewright.compiler.proofs.rewritten import certify_split, certify_swapped
 from tilewright.compiler.requests import Request
 from tilewright.diag import TilewrightError
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.schedule.transforms.split_k import PARTS, NotSplitError, split
 from tilewright.schedule.transforms.swapped_operands import swapped
 from tilewright.simulate import run_steps

@@ -34,7 +34,7 @@ from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, promises_of
 from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn
 from tilewright.schedule.facts import TensorFacts
 from tilewright.schedule.hopper import promise_gate as gate_of_roles
 from tilewright.schedule.hopper.accumulator_placement import Refused

@@ -151,7 +151,7 @@ _PARTS = (
     _bug(
         "parts alone",
         "the kernel that adds is launched alone",
-        "compiler/split_k",
+        "compiler/partial_sums",
         "return replace(combine, predicate=predicate, notes=notes, product=product)",
         "return replace(combine, predicate=predicate, notes=notes)",
         *_SUMS,
@@ -160,7 +160,7 @@ _PARTS = (
     _bug(
         "one workspace for two",
         "the sums of all fragments lie in one workspace",
-        "compiler/split_k",
+        "compiler/partial_sums",
         "sums.name, sums.element, sums.dims, len(sums.dims) - 1, i, ((PARTS.name, parts),)",
         "sums.name, sums.element, sums.dims, len(sums.dims) - 1, 0, ((PARTS.name, parts),)",
         "spread",
@@ -210,7 +210,7 @@ _PARTS = (
     _bug(
         "counters of parts",
         "nothing asks whether the counters of the parts' kernel fit",
-        "compiler/split_k",
+        "compiler/partial_sums",
         "*(count.substitute(product.binding) for count in counters_fit(product)),",
         "",
         "many_parts",

@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Interval, Sym, all_of, any_of, conjuncts
 from tilewright.codegen.c_expr import c_type, identifier, local
 from tilewright.codegen.writer import Writer
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a

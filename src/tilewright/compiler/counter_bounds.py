@@ -8,7 +8,7 @@ from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Const, Expr, Interval, ceildiv, minimum, simplify
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.recipe import ctas_at_once, programs_of
-from tilewright.schedule.plan import loaded_of
+from tilewright.schedule.placement import loaded_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.limits import Limits
 from tilewright.tile.ops import program_index

@@ -17,7 +17,7 @@ from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request
 from tilewright.lang.axes import Span
-from tilewright.schedule.plan import loaded_of, symbols_of
+from tilewright.schedule.placement import loaded_of, symbols_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 

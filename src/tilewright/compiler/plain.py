@@ -22,7 +22,7 @@ from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.lang.schedule import RoleMode
 from tilewright.schedule.lower import Lowering
-from tilewright.schedule.plan import place
+from tilewright.schedule.placement import place
 from tilewright.schedule.relayout import classified
 from tilewright.schedule.shared_memory import place_shared
 from tilewright.tile import dialect as tile

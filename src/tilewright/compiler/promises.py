@@ -35,7 +35,7 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.lang import builtins as tw
 from tilewright.lang import elementwise
 from tilewright.lang.axes import UNIT, Axis, Span
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
 from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature

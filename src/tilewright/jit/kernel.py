@@ -22,8 +22,8 @@ from tilewright.jit.assembler_warning import assembler_warning
 from tilewright.jit.cached_binding import CallForm, Pick, are_alike, form_of
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
+from tilewright.jit.index_handles import PlannedIndices, opened
 from tilewright.jit.outputs import allocated, uses_of
-from tilewright.jit.planned import PlannedIndices, opened
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature

@@ -20,7 +20,7 @@ from tilewright.base.dtypes import STORED, DType, dtype_named
 from tilewright.base.expr import solve
 from tilewright.diag import fail
 from tilewright.jit import lazy, pytorch
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.lang.params import KernelFunction, TensorParam, as_declared, extent_of
 
 

@@ -14,7 +14,7 @@ from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import operands_of, recorder_of
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.lang.operators import number_of, operand_of
 from tilewright.lang.params import ChosenExtent
 from tilewright.lang.recorder import Node, OpenStream, Recorder

@@ -10,7 +10,7 @@ from tilewright.base.dtypes import DType
 from tilewright.lang import arithmetic
 from tilewright.lang.calls import operands_of
 from tilewright.lang.elementwise_table import UnaryFn
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.lang.operators import number_of
 from tilewright.lang.powers import power_of_numbers
 from tilewright.lang.source_locations import refuse

@@ -11,7 +11,7 @@ from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Span, show_axes
 from tilewright.lang.calls import operands_of
 from tilewright.lang.elementwise_table import UnaryFn
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
+from tilewright.lang.enums import BinaryFn, CompareFn, ReduceFn, identity
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import position_of
 from tilewright.lang.scans import tile_of

@@ -18,7 +18,7 @@ from tilewright.base.number import number_of
 from tilewright.diag import shown
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Span
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.running import position_of
 from tilewright.lang.scans import tile_of

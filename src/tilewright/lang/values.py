@@ -16,7 +16,7 @@ from tilewright.diag import shown
 from tilewright.lang import arithmetic, regroup
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Span, show_axes
-from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.lang.enums import BinaryFn, ReduceFn
 from tilewright.lang.operators import Operators, number_of, operand_of
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import refuse_state, running

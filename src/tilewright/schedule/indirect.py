@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Const, Expr, Product, Sym, all_of
 from tilewright.lang.axes import axis_symbol
-from tilewright.schedule.plan import aligned, loaded_of
+from tilewright.schedule.placement import aligned, loaded_of
 from tilewright.schedule.values import ValueLowering
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number

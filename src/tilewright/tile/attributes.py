@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.expr import Expr, ExprError, parse
 from tilewright.lang.axes import UNIT, Axis, Coord, Span
 from tilewright.lang.elementwise_table import UnaryFn
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
 
 
 def _parse_expr(parser: AttrParser) -> Expr:

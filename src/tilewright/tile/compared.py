@@ -18,7 +18,7 @@ from xdsl.ir import Block, SSAValue
 
 from tilewright.base.dtypes import i64
 from tilewright.base.expr import Expr, Sym, own
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.tile.elements import (
     Binary,
     Broadcast,

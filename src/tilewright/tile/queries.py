@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr, Sym
 from tilewright.lang.axes import Coord, Span
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.tile import dialect as tile
 
 Access: TypeAlias = tile.Load | tile.Store | tile.AtomicReduce

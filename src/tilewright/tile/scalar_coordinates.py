@@ -20,7 +20,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.base.dtypes import i64
 from tilewright.base.expr import Expr, Sym, own
 from tilewright.lang.axes import Coord, Span, axis_symbol
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.tile.elements import Binary, Cast, Compare, Constant, Dot, Expand, ScalarExpr, Select, Transpose
 from tilewright.tile.indirect import Gather, index_symbol
 from tilewright.tile.ops import tensor_type, tile_type

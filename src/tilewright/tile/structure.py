@@ -22,7 +22,7 @@ from xdsl.traits import IsTerminator, NoTerminator
 
 from tilewright.base.expr import Expr
 from tilewright.lang.axes import Coord, Span
-from tilewright.lang.fns import AtomicFn, Numerics
+from tilewright.lang.enums import AtomicFn, Numerics
 from tilewright.tile.attributes import (
     AtomicFnAttr,
     AxisAttr,

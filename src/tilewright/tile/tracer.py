@@ -18,7 +18,7 @@ from tilewright.lang import arithmetic, builtins, elementwise, random, scans, se
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
 from tilewright.lang.elementwise_table import UnaryFn
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, identity
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn, ReduceFn, identity
 from tilewright.lang.params import ChosenExtent, KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
 from tilewright.lang.regroup import regrouped

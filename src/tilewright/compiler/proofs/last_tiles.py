@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Const, Expr, FloorDiv, Min, Sym, maximum, minimum
-from tilewright.lang.fns import CompareFn
+from tilewright.lang.enums import CompareFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import is_elementwise, owner

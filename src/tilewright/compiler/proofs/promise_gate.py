@@ -21,7 +21,7 @@ from tilewright.compiler.proofs.evaluated_map import evaluated
 from tilewright.compiler.proofs.loaded import Ascending
 from tilewright.compiler.reliance import FAILED, gate_of, promises_of
 from tilewright.diag import fail
-from tilewright.lang.fns import AtomicFn, CompareFn
+from tilewright.lang.enums import AtomicFn, CompareFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import index_symbol
 from tilewright.tile.ops import GATE, OPEN_TRIP, operations

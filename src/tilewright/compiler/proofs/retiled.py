@@ -16,7 +16,7 @@ from tilewright.base.expr import Const, Expr, Sym, ceildiv
 from tilewright.compiler.proofs.program_match import ProgramMatch, ProgramMismatchError, require_same_frame
 from tilewright.compiler.proofs.split_programs import FOLDS, accumulating_stream, added_term, fold_of, write_of
 from tilewright.lang.axes import Span
-from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.lang.enums import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, RangeAttr
 from tilewright.tile.ops import program_index

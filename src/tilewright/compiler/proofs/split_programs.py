@@ -29,7 +29,7 @@ from tilewright.compiler.proofs.program_match import (
     untransposed,
 )
 from tilewright.lang.axes import Coord, Span
-from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.lang.enums import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in, program_index
 from tilewright.tile.queries import coords_of, tensor_name

@@ -9,8 +9,8 @@ from typing import Any
 from tilewright.base.dtypes import dtype_named, i32, i64
 from tilewright.diag import fail, shown
 from tilewright.jit import lazy, pytorch
+from tilewright.jit.index_handles import PlannedIndices, planned
 from tilewright.jit.outputs import empty
-from tilewright.jit.planned import PlannedIndices, planned
 from tilewright.ops.packing import kernels
 from tilewright.ops.packing.policy import KEEP_ALL, MAX_BUCKETS, PackPolicy
 

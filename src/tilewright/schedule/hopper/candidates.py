@@ -43,7 +43,7 @@ from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epil
 from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
 from tilewright.schedule.hopper.stage_vectors import StageVector, named, stage_vectors, through_map
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.schedule.relayout import classified
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import unchanged

@@ -18,7 +18,7 @@ from tilewright.schedule.hopper.chunked_epilogue import ChunkedStores
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.operands import ConvertedOperand, DotPlan, Operand
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 
 

@@ -49,7 +49,7 @@ from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, only_places, other_uses
 from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.schedule.transforms.numerics import contracted
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index

@@ -14,7 +14,7 @@ from itertools import pairwise
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Interval, Min, Sym, all_of, expr, maximum, minimum, simplify
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.compared import HALF, behind, shifts
 from tilewright.tile.queries import element

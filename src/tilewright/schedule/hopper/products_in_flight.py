@@ -23,7 +23,7 @@ from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
 from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import spans_of
 from tilewright.transport import asynchronous as a

@@ -16,7 +16,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import i32, i64
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, ceildiv, expr
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import index_symbol

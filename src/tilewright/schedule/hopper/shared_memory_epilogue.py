@@ -31,7 +31,7 @@ from tilewright.schedule.hopper.operands import (
     tensor_map,
 )
 from tilewright.schedule.hopper.row_epilogue import RowEpilogue
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.schedule.tile_accesses import legal_facts
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of

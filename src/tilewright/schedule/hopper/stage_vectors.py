@@ -26,7 +26,7 @@ from tilewright.legal.facts import Facts
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.operands import reaches_edge, tensor_map
-from tilewright.schedule.plan import Placement, aligned
+from tilewright.schedule.placement import Placement, aligned
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, loaded_tests, spans_of, tensor_name
 from tilewright.transport import asynchronous as a

@@ -32,7 +32,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Sym
 from tilewright.lang.elementwise_table import UnaryFn
-from tilewright.lang.fns import BinaryFn, CompareFn, Numerics
+from tilewright.lang.enums import BinaryFn, CompareFn, Numerics
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in
 from tilewright.tile.queries import element

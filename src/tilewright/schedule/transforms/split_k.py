@@ -21,7 +21,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.dtypes import DType, f32, i32, i64
 from tilewright.base.expr import OWN, Const, Expr, Sym, ceildiv, maximum, minimum
 from tilewright.lang.axes import Coord, Span
-from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.lang.enums import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.copying import Copier, Names, renamed_coord, renamed_span
 from tilewright.tile.ops import COUNTER, ops_in, program_index

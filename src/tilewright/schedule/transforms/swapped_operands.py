@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.copying import Copier, Names
 from tilewright.tile.ops import ops_in

@@ -20,7 +20,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.dtypes import DType, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile.dialect import AtomicFnAttr, ExprAttr, TensorType
 from tilewright.tile.ops import integer, string
 from tilewright.transport.ops.base import RegistersType, SharedType, TransportOp, exprs, registers_of, shared_of

@@ -12,7 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, maximum, negate
-from tilewright.lang.fns import Numerics
+from tilewright.lang.enums import Numerics
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol

@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Min, Sym, maximum
 from tilewright.lang.axes import Axis, Span, axis_symbol
-from tilewright.lang.fns import Numerics, ReduceFn
+from tilewright.lang.enums import Numerics, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, program_index, tile_type

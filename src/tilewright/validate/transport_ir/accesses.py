@@ -8,7 +8,7 @@ from xdsl.ir import Operation
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Sym, all_of
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile.indirect import index_symbol
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a

@@ -36,11 +36,11 @@ from tilewright.transport import dialect as t
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Condition
-from tilewright.validate.declared import DYNAMIC
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import Memory
 from tilewright.validate.needs import Fact
 from tilewright.validate.polynomials import Poly
+from tilewright.validate.ptx_declarations import DYNAMIC
 from tilewright.validate.regions import NOTHING, Event, LoopBody, Operand
 from tilewright.validate.scalars import Scalars
 from tilewright.validate.transport_ir.parameters import parameter, ranges

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Operation
 from tilewright.artifact.schema import FloatScalar, IntScalar, KernelArg, TensorMapArg, TensorPointer, WorkspacePointer
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Compare, Const, Expr, Sym, minimum
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile.attributes import ExprAttr, TensorType, TileType
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
