@@ -48,7 +48,7 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Fi
 
 def is_gate(op: t.For) -> bool:
     """The loop of one step in which a kernel does what it does, of none where a promise is broken: that it is so, and
-    that nothing is written outside, is proved of the text (``gate``)."""
+    that nothing is written outside, is proved of the text (``promise_gate``)."""
     return op.counter.data == OPEN_COUNTER and op.begin.expr == _ZERO and op.end.expr == OPEN_TRIP
 
 
