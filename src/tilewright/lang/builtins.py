@@ -361,7 +361,7 @@ def print_(format: str, *values: object) -> None:
     if format.count("{}") != len(values):
         refuse(
             "LNG023",
-            found=f"{format.count('{}')} places in {format!r}, {len(values)} values",
+            found=f"{format.count('{}')} placeholders in {format!r}, {len(values)} values",
             required="one {} per value",
             help='tw.print("x = {}", x)',
         )

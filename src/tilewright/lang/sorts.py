@@ -137,7 +137,7 @@ def _sorted(x: object, axis: int, count: int | None, descending: bool) -> tuple[
             "LNG023",
             found=f"a sort of {node.dtype}",
             required=", ".join(_KEY_BITS),
-            help="elements are sorted with their places in 64 bits: cast them to tw.i32 or tw.f32",
+            help="elements are sorted with their indices in 64 bits: cast them to tw.i32 or tw.f32",
         )
     places = (node.axes[at].size - 1).bit_length()
     packing = _Packing(node.dtype, _KEY_BITS[node.dtype.name], places, descending)

@@ -150,7 +150,7 @@ class Traced:
                 "LNG041",
                 found=f"one {type(self).__name__} for {names} names",
                 required=AS_MANY_NAMES,
-                help="count the names on the left, and the blocks; places of sorted elements are tw.argsort(x, axis)",
+                help="count the names on the left, and the blocks; indices of sorted elements are tw.argsort(x, axis)",
             )
         self._refuse_value("iteration", "loop with `for k in tw.stream(extent, step)`; index axes with Ranges")
 
