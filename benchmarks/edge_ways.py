@@ -128,20 +128,20 @@ def build(only: str) -> None:
 def build_skewed() -> None:
     """The compiler's norms where only accesses that move with the program have to lie alike from boundaries."""
     from tilewright.lang.axes import Span
-    from tilewright.schedule import plan
+    from tilewright.schedule import placement
     from tilewright.tile.queries import coords_of
 
     def moves(op: Any) -> bool:
         origins = (c.origin if isinstance(c, Span) else c for c in coords_of(op))
         return any(name.startswith("$p") for origin in origins for name in origin.symbols)
 
-    norm, chosen = next(case for case in padding.CASES if case.name == "rms_norm"), plan._skew
-    plan._skew = lambda accesses, *given: chosen([a for a in accesses if moves(a.op)], *given)  # type: ignore
+    norm, chosen = next(case for case in padding.CASES if case.name == "rms_norm"), placement._skew
+    placement._skew = lambda accesses, *given: chosen([a for a in accesses if moves(a.op)], *given)  # type: ignore
     for align in padding.ALIGNMENTS[1:]:
         kernel, options = padding.compilation(norm, align)
         _, seconds = store(f"edge_ways_skewed_{align}", partial(interior.anew, kernel), **options)
         print(f"edge_ways_skewed_{align}: {seconds:.1f} s", flush=True)
-    plan._skew = chosen
+    placement._skew = chosen
 
 
 def variants_of(gpu: Gpu, case: padding.Case, tensors: dict[str, Any], n: int) -> dict[str, Callable[[], object]]:

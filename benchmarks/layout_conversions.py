@@ -193,7 +193,7 @@ def build(pairs: int, seed: int) -> None:
     from tilewright.codegen.cuda import emit_kernel
     from tilewright.diag import TilewrightError
     from tilewright.layout.conversion import conversion_plan
-    from tilewright.layout.plan import PlanKind, SharedPlan
+    from tilewright.layout.conversion_plan import PlanKind, SharedPlan
 
     FOLDER.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)

@@ -141,7 +141,7 @@ class Way:
         from tilewright.schedule.hopper.candidate import Candidate
         from tilewright.schedule.hopper.product_variant import ProductVariant
         from tilewright.schedule.hopper.tile_choice import PART_STEPS
-        from tilewright.schedule.split_k import split
+        from tilewright.schedule.transforms.split_k import split
 
         extents = {"bm": self.rows, "bn": self.columns}
         if self.parts > 1:

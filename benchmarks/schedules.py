@@ -73,9 +73,9 @@ def build() -> None:
     import matmul
 
     import tilewright as tw
-    from tilewright.compiler.proofs.descriptors import read_kernel
     from tilewright.jit.critical import critical_cycles
     from tilewright.transport.protocol import protocols_of
+    from tilewright.transport.text import transport_kernel
 
     found: dict[str, Any] = {}
     for case in CASES:
@@ -85,7 +85,7 @@ def build() -> None:
         (image,) = artifact.kernels
         if case.own:
             assert f"bq={case.rows}, bk={case.step}," in artifact.plan[0], artifact.plan[0]
-        critical = critical_cycles(protocols_of(read_kernel(image.transport_ir))[0])
+        critical = critical_cycles(protocols_of(transport_kernel(image.transport_ir))[0])
         cycles = None if isinstance(critical, str) else min(cycle.cycles for cycle in critical)
         found[case.name] = {"plan": artifact.plan[0], "predicted_cycles": cycles}
         print(case.name, cycles, artifact.plan[0])

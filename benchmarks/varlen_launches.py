@@ -37,16 +37,16 @@ def build(only: str) -> None:
     """Our kernels, one for each way, and the dense one."""
     from tilewright.compiler import products, promises
     from tilewright.ops import kernels
-    from tilewright.schedule.hopper import gate
+    from tilewright.schedule.hopper import promise_gate
 
     rows = {"q": "bf16", "k": "bf16", "v": "bf16", "o": "bf16"}
     absent: dict[str, Any] = dict.fromkeys(("sinks", "lse", "q_used", "k_used"))
     kernel = kernels.varlen_attention(varlen.WIDTH)
     dtypes = {"q_offsets": "i32", "k_offsets": "i32", **rows}
-    kept = gate.chained, promises.promises_of, products.require_gate
+    kept = promise_gate.chained, promises.promises_of, products.require_gate
     for way in WAYS:
         if way == "registers":
-            gate.chained = lambda _: False  # type: ignore
+            promise_gate.chained = lambda _: False  # type: ignore
         if way == "unjudged":
             promises.promises_of, products.require_gate = lambda _: (), lambda *_: ()  # type: ignore
         if only in way:
@@ -54,7 +54,7 @@ def build(only: str) -> None:
                 f"varlen_launch_{way}", lambda **o: interior.anew(kernel, **o), dtypes=dtypes, causal=True, **absent
             )
             print(f"{way}: {seconds:.1f} s", [(k.symbol, k.registers, k.spill_bytes) for k in made.kernels], flush=True)
-        gate.chained, promises.promises_of, products.require_gate = kept
+        promise_gate.chained, promises.promises_of, products.require_gate = kept
     store("varlen_dense", kernels.attention(varlen.WIDTH).compile, dtypes=rows, lse=None, causal=True)
 
 

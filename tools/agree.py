@@ -32,7 +32,7 @@ from tilewright.contract.explore import exhaust
 from tilewright.contract.fold import folded
 from tilewright.contract.parametric import prove
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.search import MAX_STATES, machine, search
+from tilewright.contract.runs.search import MAX_STATES, interpreter, search
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Buffer, By, Loop, MbarrierArray, Protocol, Role, Step, Symbol
 from tilewright.protocol import ops as o
@@ -137,7 +137,7 @@ def answers(p: Protocol, limit: int = MAX_STATES) -> tuple[bool, bool]:
     """Whether the event graph proves it, and whether the canonical runs do within so many decision points."""
     p = apart(folded(p))
     by_graph = isinstance(prove(p), Proved)
-    found = search(machine(p, Policy.STRICT), limit)
+    found = search(interpreter(p, Policy.STRICT), limit)
     return by_graph, found.failure is None and not found.reason
 
 

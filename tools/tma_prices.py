@@ -29,7 +29,7 @@ from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.legal.facts import Facts
-from tilewright.legal.phases import phases
+from tilewright.legal.misaligned_pitch import phases
 from tilewright.legal.prices import Workload
 from tilewright.legal.repair_types import Change, Remedy
 from tilewright.legal.repairs import repairs_of

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.verdict import Illegal, Legal
 from tilewright.hw.fragments import FragmentAtom
+from tilewright.hw.rules.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, OPERAND_TYPES
 from tilewright.hw.target.sm_90a import WGMMA_A, WGMMA_ACCUMULATOR
 from tilewright.hw.tensormap import PATTERNS, Swizzle
-from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, OPERAND_TYPES
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand, WgmmaOperandPlan, plan
 from wgmma_source import Program, Variant, programs

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DTYPES, DType
+from tilewright.hw.rules.wgmma import INSTRUCTION_K_BITS, OPERAND_TYPES
 from tilewright.hw.target.sm_90a import WGMMA_N, WGMMA_N_INTEGER
-from tilewright.hw.wgmma import INSTRUCTION_K_BITS, OPERAND_TYPES
 
 WIDTHS = (8, 24, 32, 64, 80, 96, 128, 160, 192, 208, 256)
 """Accumulator widths of every type; bf16 takes all that exist."""

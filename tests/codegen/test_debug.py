@@ -10,7 +10,7 @@ from support import products as p
 from tilewright.codegen import debug
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.diag.configuration import Configuration
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import dialect as t

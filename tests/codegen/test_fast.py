@@ -26,7 +26,7 @@ from tilewright.codegen.assemble import unrounded
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.hw.approximations import APPROXIMATIONS
 from tilewright.jit import Kernel
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.simulate.elementwise import fma
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t

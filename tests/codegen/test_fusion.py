@@ -18,7 +18,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.expr import TRUE, Const, sym
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.fusion import feeds_only, late_loads
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

@@ -14,8 +14,8 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler.proofs.numerics import other_numerics
-from tilewright.lang.fns import BinaryFn
-from tilewright.schedule import numerics_rewrites
+from tilewright.lang.enums import BinaryFn
+from tilewright.schedule.transforms import numerics
 from tilewright.tile import dialect as tile
 from tilewright.validate.lowering.compare import compare
 
@@ -64,7 +64,7 @@ def test_a_reciprocal_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
             return None
         return self._mul(op.a, self._put(tile.Binary(BinaryFn.DIV, self._constant(1.0), op.b)))
 
-    monkeypatch.setattr(numerics_rewrites._Body, "_quotient", anywhere)
+    monkeypatch.setattr(numerics._Body, "_quotient", anywhere)
     wide, narrow = (tw.kernel(weights.fn).plan(dtypes={"x": "bf16", "y": y}).variants[-1] for y in ("f32", "bf16"))
     assert other_numerics(wide.tile, wide.transport)
     assert other_numerics(narrow.tile, narrow.transport) == ()
@@ -87,7 +87,7 @@ def test_a_reciprocal_elsewhere_is_refused_beside_the_programs_own(monkeypatch: 
     dtypes = {"x": "f32", "y": "f32", "z": "f32"}
     found = tw.kernel(beside.fn).plan(dtypes=dtypes).variants[-1]
     assert other_numerics(found.tile, found.transport) == ()
-    monkeypatch.setattr(numerics_rewrites._Body, "_quotient", anywhere)
+    monkeypatch.setattr(numerics._Body, "_quotient", anywhere)
     found = tw.kernel(beside.fn).plan(dtypes=dtypes).variants[-1]
     assert len(set(other_numerics(found.tile, found.transport))) == 1
 

@@ -16,7 +16,7 @@ import tilewright as tw
 from support.casts import nearest
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.numerics import other_numerics
-from tilewright.lang.fns import Numerics
+from tilewright.lang.enums import Numerics
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.compare import compare

@@ -21,7 +21,7 @@ from tilewright.base.expr import Const, Expr, Sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.rewritten import certify_clustered
@@ -34,7 +34,7 @@ from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.candidates import schedule
-from tilewright.schedule.split_k import NotSplitError, split
+from tilewright.schedule.transforms.split_k import NotSplitError, split
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, coord_attr
 from tilewright.transport import asynchronous as a

@@ -95,7 +95,7 @@ def one(kernel: tile.Kernel) -> None:
 def test_products_over_nothing_are_zeros() -> None:
     whole = traced(p.request(scores))
     made = rest(whole, "D")
-    assert any(isinstance(op, tile.Stream) for op in made.walk())
+    assert any(isinstance(op, tile.StreamLoop) for op in made.walk())
     assert certify_rest(whole, made, sym("D").eq(0)).name == "rest"
     with pytest.raises(TilewrightError, match=r"(?s)CRT003.*no streams that it is without"):
         certify_rest(whole, made, sym("T").eq(0))

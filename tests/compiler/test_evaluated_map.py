@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from support.transport import mapped
 from tilewright.base.dtypes import i32
 from tilewright.compiler.proofs.evaluated_map import evaluated
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 

@@ -16,12 +16,12 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.numerics import _is_loaded, other_numerics
-from tilewright.lang.fns import BinaryFn
-from tilewright.lang.function_table import UnaryFn
-from tilewright.schedule import numerics_rewrites
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn
+from tilewright.schedule.transforms import numerics
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
-from tilewright.transport.tensor_core import Mma
+from tilewright.transport.ops.tensor_core import Mma
 
 
 @tw.kernel
@@ -92,13 +92,13 @@ def _by_reciprocal(self: Any, op: Any) -> Any:
     return self._mul(op.a, self._put(tile.Binary(BinaryFn.DIV, self._constant(1.0), op.b)))
 
 
-_BODY, _ORIGINS = numerics_rewrites._Body, numerics_rewrites._Origins
+_BODY, _ORIGINS = numerics._Body, numerics._Origins
 MISTAKES: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "loaded differences by one fma": (_ORIGINS, "rounded", lambda *_: True, soft, "f32", "f32"),
     "narrow ones, too": (_ORIGINS, "rounded", lambda *_: True, soft, "bf16", "f32"),
     "loaded f32 by base 2": (_ORIGINS, "narrow", lambda *_: True, soft, "f32", "f32"),
-    "great products": (numerics_rewrites, "_FAR", 2.0**40, faded, "f32", "f32"),
-    "a bound that nothing reaches": (numerics_rewrites, "_FAR", float("nan"), faded, "f32", "f32"),
+    "great products": (numerics, "_FAR", 2.0**40, faded, "f32", "f32"),
+    "a bound that nothing reaches": (numerics, "_FAR", float("nan"), faded, "f32", "f32"),
     "loaded dividends": (_BODY, "_quotient", _by_reciprocal, quotients, "f32", "bf16"),
     "divisors of their own": (_BODY, "_quotient", _by_reciprocal, ratios, "f32", "bf16"),
     "a loaded one of two": (_ORIGINS, "rounded", lambda *_: True, clipped, "f32", "f32"),

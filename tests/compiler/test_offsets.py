@@ -20,13 +20,13 @@ from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.obligations import missing, other_numerics, require
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, prove_offsets
 from tilewright.diag import TilewrightError
-from tilewright.lang.fns import BinaryFn, Numerics
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn, Numerics
 from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 
 
 @tw.kernel

@@ -23,8 +23,8 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const, Sym
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
-from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import require
+from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import declare_order, declare_workspaces
 from tilewright.compiler.sampled_arguments import sample_arguments as arguments
@@ -38,7 +38,7 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous
 from tilewright.transport import dialect as t
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.declared import otherwise_declared
+from tilewright.validate.ptx_declarations import otherwise_declared
 
 pytestmark = pytest.mark.sample(1)
 

@@ -156,9 +156,9 @@ def test_other_tiles_are_not_proved(number: int) -> None:
         assert not isinstance(prove_stores(kernel, text), Proved)
 
 
-def counting(kernel: tile.Kernel) -> tuple[tile.Stream, dict[str, tile.FragmentWrite]]:
+def counting(kernel: tile.Kernel) -> tuple[tile.StreamLoop, dict[str, tile.FragmentWrite]]:
     """The stream that counts last tiles, and what it writes: the group, the number and the count."""
-    streams = (op for op in kernel.walk() if isinstance(op, tile.Stream))
+    streams = (op for op in kernel.walk() if isinstance(op, tile.StreamLoop))
     written = {s: [op for op in s.body.block.ops if isinstance(op, tile.FragmentWrite)] for s in streams}
     stream, writes = next((s, writes) for s, writes in written.items() if len(writes) == 3)  # a search has 2
     return stream, dict(zip(("group", "number", "count"), writes, strict=True))

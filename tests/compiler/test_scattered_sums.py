@@ -20,7 +20,7 @@ from tilewright.compiler.proofs.obligations import missing
 from tilewright.compiler.proofs.placed import PLACED, require_placed
 from tilewright.compiler.proofs.stores import certified, prove_stores
 from tilewright.diag import TilewrightError
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import AtomicFnAttr, ExprAttr
 from tilewright.transport import dialect as t

@@ -24,9 +24,9 @@ from tilewright.compiler.program import plan, traced
 from tilewright.compiler.proofs.rewritten import certify_split, certify_swapped
 from tilewright.compiler.requests import Request
 from tilewright.diag import TilewrightError
-from tilewright.lang.fns import BinaryFn
-from tilewright.schedule.split_k import PARTS, NotSplitError, split
-from tilewright.schedule.swapped_operands import swapped
+from tilewright.lang.enums import BinaryFn
+from tilewright.schedule.transforms.split_k import PARTS, NotSplitError, split
+from tilewright.schedule.transforms.swapped_operands import swapped
 from tilewright.simulate import run_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, coord_attr
@@ -216,7 +216,7 @@ def kernels(kernel: tw.Kernel = p.gated, *, many: bool = True) -> tuple[tile.Ker
 
 
 def begun_later(kernel: tile.Kernel) -> None:
-    stream = first(kernel, tile.Stream)
+    stream = first(kernel, tile.StreamLoop)
     stream.attributes["begin"] = ExprAttr(stream.begin.expr + 1)
 
 

@@ -19,7 +19,7 @@ from tilewright.contract.access import AccessFault, AccessWitness, prove_accesse
 from tilewright.contract.access_report import diagnose
 from tilewright.diag import Location
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,

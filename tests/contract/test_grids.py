@@ -16,7 +16,7 @@ from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract import check, verify
 from tilewright.contract.explore import exhaust
 from tilewright.contract.rules import Policy
-from tilewright.contract.runs.search import machine, search
+from tilewright.contract.runs.search import interpreter, search
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope, Step, from_text, problems, to_text
@@ -55,7 +55,7 @@ def reworded(p: Protocol, old: str, new: str) -> Protocol:
 
 
 def proved_by_runs(p: Protocol) -> bool:
-    result = search(machine(apart(p), Policy.STRICT))
+    result = search(interpreter(apart(p), Policy.STRICT))
     return result.failure is None and not result.reason
 
 

@@ -17,8 +17,8 @@ from tilewright.contract import canonical_search, check
 from tilewright.contract.explore import exhaust
 from tilewright.contract.loops import counted_from_zero, divided, otherwise_written, unrolled
 from tilewright.contract.rules import Policy
-from tilewright.contract.runs.machine import Machine
-from tilewright.contract.runs.search import machine
+from tilewright.contract.runs.interpreter import Interpreter
+from tilewright.contract.runs.search import interpreter
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
@@ -210,13 +210,13 @@ def test_blocks_that_no_form_is_proved_of_are_left_open_soon(monkeypatch: pytest
         b.sync(c)
         with c.loop("j", m) as j, c.loop("k", n + j, begin=j) as k:
             _use(c, j * n + k - j)
-    run: list[Machine] = []
+    run: list[Interpreter] = []
 
-    def recorded(protocol: Protocol, policy: Policy) -> Machine:
-        run.append(machine(protocol, policy))
+    def recorded(protocol: Protocol, policy: Policy) -> Interpreter:
+        run.append(interpreter(protocol, policy))
         return run[-1]
 
-    monkeypatch.setattr(canonical_search, "machine", recorded)
+    monkeypatch.setattr(canonical_search, "interpreter", recorded)
     assert isinstance(check(b.protocol()), Unknown)
     assert sum(each.spent for each in run) < 1_000_000  # 17 million without the budget
 

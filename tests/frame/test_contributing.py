@@ -50,7 +50,7 @@ app(["explain", "CODE"])
 
 USES_THE_RULE = """
 from tilewright.cli.commands import app
-from tilewright.hw import limits
+from tilewright.hw.rules import limits
 from tilewright.legal.predicates import broken
 
 BASE, CASES = {base}, {cases}
@@ -193,7 +193,7 @@ def quoted(pattern: str) -> str:
 
 def test_a_new_function_is_a_row_its_export_and_what_nvrtc_makes_of_it(sources: Path) -> None:
     row = quoted(r"(ERFC = .*)")
-    insert(sources / "lang/function_table.py", r"^    ERF = .*\n", f"    {row}\n")
+    insert(sources / "lang/elementwise_table.py", r"^    ERF = .*\n", f"    {row}\n")
     insert(sources / "lang/elementwise.py", r"^erf = .*\n", f"{quoted(r'`(erfc = _unary[^`]*)`')}\n")
     for names in (r"    erf,\n", r'    "erf",\n'):
         insert(sources / "__init__.py", names, names.replace("erf", "erfc").replace(r"\n", "\n"))
@@ -222,7 +222,7 @@ def test_a_new_error_code_is_an_entry_and_a_line(sources: Path) -> None:
 
 
 def test_a_new_rule_is_a_row_and_an_entry(sources: Path) -> None:
-    insert(sources / "hw/limits.py", r"(?s)RULES: .*\n(?=\)\n)", f"    {quoted(r'    (HardwareRule.*)')}\n")
+    insert(sources / "hw/rules/limits.py", r"(?s)RULES: .*\n(?=\)\n)", f"    {quoted(r'    (HardwareRule.*)')}\n")
     insert(sources / "diag/catalogue/lim.py", r"(?s)= \(.*\n(?=\)\n)", f"    {quoted(r'    (_code.*)')}\n")
     cases = quoted(r'    "LIM008": (.*),')
     done = run(sources, USES_THE_RULE.format(base=LIMITS, cases=cases))
@@ -243,10 +243,10 @@ def test_a_new_target_is_a_module(sources: Path) -> None:
 
 @pytest.mark.slow
 def test_a_new_op_of_transport_is_said_in_four_rooms(sources: Path) -> None:
-    file = sources / "transport/elementwise.py"
+    file = sources / "transport/ops/elementwise.py"
     insert(file, r'raise VerifyException\(f"one of [^\n]*\n\n\n', OP.lstrip())
     insert(file, r"^OPS = \[", "Clamp, ")
-    name = "from tilewright.transport.elementwise import Approximate as Approximate\n"
+    name = "from tilewright.transport.ops.elementwise import Approximate as Approximate\n"
     insert(sources / "transport/dialect.py", name, name.replace("Approximate", "Clamp"))
     for path in ("codegen/scalars.py", "simulate/compute.py", "validate/lowering/scalars.py"):
         line = quoted(rf"\| `src/tilewright/{path}` \| `([^`]*)`")
@@ -259,7 +259,7 @@ def test_a_new_op_of_transport_is_said_in_four_rooms(sources: Path) -> None:
     body = f"            case t.Clamp():\n                {unpack}\n                {both}\n"
     insert(sources / "validate/scalars.py", r"(?=            case t.Approximate)", body)
     transformation = quoted(r"(    def _clamp(?:.*\n)+?\n)").replace("\n    ", "\n")
-    file = sources / "schedule/numerics_rewrites.py"
+    file = sources / "schedule/transforms/numerics.py"
     method = "\n".join(f"    {line}" if line else "" for line in transformation.strip().splitlines())
     insert(file, r"(?=    def _function)", f"{method}\n\n")
     insert(file, r"        self\._rewrite\(self\._sum\)\n", "        self._rewrite(self._clamp)\n")
@@ -272,11 +272,11 @@ def test_an_op_that_synchronises_is_said_in_six_files(sources: Path) -> None:
     def line(path: str) -> str:
         return quoted(rf"`src/tilewright/{path}`[^`]*`([^`]*FenceProxyAsyncAll[^`]*)`")
 
-    insert(sources / "transport/tensor_copies.py", r"(?=^OPS = )", FENCE.lstrip())
-    insert(sources / "transport/tensor_copies.py", r"^OPS = \[", "FenceProxyAsyncAll, ")
-    name = "from tilewright.transport.tensor_copies import FenceProxyAsync as FenceProxyAsync\n"
+    insert(sources / "transport/ops/tensor_copies.py", r"(?=^OPS = )", FENCE.lstrip())
+    insert(sources / "transport/ops/tensor_copies.py", r"^OPS = \[", "FenceProxyAsyncAll, ")
+    name = "from tilewright.transport.ops.tensor_copies import FenceProxyAsync as FenceProxyAsync\n"
     insert(sources / "transport/asynchronous.py", name, name.replace("Async", "AsyncAll"))
-    for path in ("transport/to_protocol_ops.py", "codegen/asynchronous_ops.py", "validate/plan/barriers.py"):
+    for path in ("transport/to_protocol_ops.py", "codegen/asynchronous_ops.py", "validate/transport_ir/barriers.py"):
         insert(sources / path, r"^    a\.FenceProxyAsync: .*\n", f"    {line(path)}\n")
     change(sources / "simulate/asynchronous_ops.py", "case a.FenceProxyAsync():", line("simulate/asynchronous_ops.py"))
     emitting = [f for f in (sources / "schedule/hopper").glob("*.py") if "a.FenceProxyAsync()" in f.read_text()]

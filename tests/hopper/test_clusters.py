@@ -19,7 +19,7 @@ from tilewright.artifact.schema import Launch
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.recipe import recipe

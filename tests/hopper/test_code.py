@@ -8,7 +8,7 @@ import tilewright as tw
 from support import products as p
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 

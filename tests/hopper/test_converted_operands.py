@@ -26,7 +26,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 
 pytestmark = pytest.mark.sample(2)
 

@@ -16,7 +16,7 @@ from tilewright import simulate
 from tilewright.base.verdict import Proof, Proved, Refuted
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.stores import prove_stores

@@ -20,7 +20,7 @@ from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import dialect as t
-from tilewright.transport.base import registers_of
+from tilewright.transport.ops.base import registers_of
 
 pytestmark = pytest.mark.sample(1)
 

@@ -26,17 +26,17 @@ from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.products import prove
 from tilewright.compiler.promises import gated_roles
 from tilewright.compiler.proofs.descriptors import check_descriptors
-from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import prove_protocols
+from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, promises_of
 from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn
 from tilewright.schedule.facts import TensorFacts
-from tilewright.schedule.hopper import gate as gate_of_roles
+from tilewright.schedule.hopper import promise_gate as gate_of_roles
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.candidates import schedule

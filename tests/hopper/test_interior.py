@@ -274,7 +274,7 @@ def attention_of_groups(
 def test_streams_of_tiles_without_rows_have_no_step() -> None:
     """But for those of chained products, of which each step's parts are scheduled apart."""
     found = lowered(CANDIDATE).tile
-    stream = [op for op in found.walk() if isinstance(op, tile.Stream)][-1]
+    stream = [op for op in found.walk() if isinstance(op, tile.StreamLoop)][-1]
     steps = {"K": 640, "T": 100}
     bounds = sorted(stream.trip.expr.symbols - steps.keys())
     assert len(bounds) == 2

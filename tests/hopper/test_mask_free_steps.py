@@ -55,8 +55,8 @@ def banded(low: int, high: int | None, *, strict: bool = False) -> tw.Kernel:
     return kernel
 
 
-def stream_of(kernel: tw.Kernel) -> tile.Stream:
-    return next(op for op in traced(p.request(kernel)).walk() if isinstance(op, tile.Stream))
+def stream_of(kernel: tw.Kernel) -> tile.StreamLoop:
+    return next(op for op in traced(p.request(kernel)).walk() if isinstance(op, tile.StreamLoop))
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -25,7 +25,7 @@ from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 
 pytestmark = pytest.mark.sample(1)
 

@@ -13,7 +13,7 @@ from tilewright import simulate
 from tilewright.base.verdict import Proved
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler import differential
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
@@ -26,7 +26,7 @@ from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 from tilewright.transport.protocol import protocols_of
 from tilewright.validate.lowering.compare import compare
 

@@ -25,8 +25,8 @@ from tilewright.codegen import cuda
 from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.program import plan
 from tilewright.compiler.promise_tests import run_promise_tests
-from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import prove_protocols
+from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.queue import QUEUE, prove_queue
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.proofs.uniform import prove_uniform

@@ -16,7 +16,7 @@ from tilewright import simulate
 from tilewright.base.verdict import Proved
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
@@ -74,7 +74,7 @@ def consumer_loops(kernel: t.Kernel) -> list[tuple[str, str, int]]:
 def test_the_first_step_asks_nothing_where_comparisons_hold_in_it() -> None:
     first, full = "$k0_first", "$k0_full"
     steps = str(
-        next(op for op in lowered(p.attention, causal=True).tile.walk() if isinstance(op, tile.Stream)).trip.expr
+        next(op for op in lowered(p.attention, causal=True).tile.walk() if isinstance(op, tile.StreamLoop)).trip.expr
     )
     leading, opening, whole, rest = consumer_loops(lowered(p.attention, causal=True).scheduled.kernel)
     assert [each[:2] for each in (leading, opening, whole, rest)] == [
@@ -173,7 +173,7 @@ def test_ops_on_the_late_fragment_stand_last() -> None:
     found = lowered(p.attention)
     moved = reordered(found.tile)
     assert moved is not None
-    (stream,) = [op for op in moved.walk() if isinstance(op, tile.Stream)]
+    (stream,) = [op for op in moved.walk() if isinstance(op, tile.StreamLoop)]
     writes = [op for op in stream.body.block.ops if isinstance(op, tile.FragmentWrite)]
     late = writes[-1].frag
     assert [w.frag == late for w in writes] == [False, False, True, True]

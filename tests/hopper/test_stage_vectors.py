@@ -19,7 +19,7 @@ from tilewright.base.expr import Const
 from tilewright.base.verdict import Proved
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler import differential
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.copies import prove_copies
@@ -35,7 +35,7 @@ from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 from tilewright.transport.protocol import protocols_of
 from tilewright.validate.lowering.compare import compare
 

@@ -23,14 +23,14 @@ from tilewright.base.expr import TRUE, sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.requests import assumptions_of
 from tilewright.contract import check
 from tilewright.contract.rules import Policy
-from tilewright.contract.runs.search import machine, search
+from tilewright.contract.runs.search import interpreter, search
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.facts import CallFacts, TensorFacts
@@ -245,7 +245,7 @@ DROPPED = {
 def test_dropping_what_orders_the_copies_is_refuted_and_does_harm(what: str) -> None:
     align, kind, role, code = DROPPED[what]
     found = weakened(align, kind, in_role(role))
-    assert search(machine(protocol_of(found.scheduled.kernel), Policy.STRICT)).failure is not None
+    assert search(interpreter(protocol_of(found.scheduled.kernel), Policy.STRICT)).failure is not None
     with pytest.raises(TilewrightError) as error:
         run(p.nt, found, 70, 72, 300, "bf16", align)
     assert error.value.diagnostics[0].code == code

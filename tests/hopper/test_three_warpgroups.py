@@ -15,7 +15,7 @@ from tilewright import simulate
 from tilewright.base.verdict import Proved
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.jit import Kernel

@@ -37,7 +37,7 @@ from tilewright.tile.compared import HALF, shifts
 from tilewright.tile.queries import filled
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import ExprAttr
+from tilewright.transport.ops.base import ExprAttr
 
 pytestmark = pytest.mark.sample(1)
 
@@ -47,11 +47,11 @@ INDICES = {"q_offsets": "i32", "k_offsets": "i32"}
 attention = load("varlen_attention").forward(WIDTH)
 
 
-def stream_of(kernel: tile.Kernel) -> tile.Stream:
-    return next(op for op in kernel.walk() if isinstance(op, tile.Stream) and tile_products(op))
+def stream_of(kernel: tile.Kernel) -> tile.StreamLoop:
+    return next(op for op in kernel.walk() if isinstance(op, tile.StreamLoop) and tile_products(op))
 
 
-def tile_products(op: tile.Stream) -> bool:
+def tile_products(op: tile.StreamLoop) -> bool:
     return any(isinstance(inner, tile.Dot) for inner in op.body.block.ops)
 
 

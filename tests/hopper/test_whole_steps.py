@@ -28,7 +28,7 @@ from tilewright.schedule.hopper.mask_free_steps import whole_first_step, whole_s
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 from tilewright.validate.lowering.compare import compare
 
 pytestmark = pytest.mark.sample(1)
@@ -41,7 +41,7 @@ WHOLE = Candidate(1, stages=2, software_pipelined=True, whole_steps=True)
 def condition(kernel: tw.Kernel, *, causal: bool = False) -> str:
     """Under what the first step of a kernel's one stream is whole."""
     found = traced(p.request(kernel, causal=causal) if causal else p.request(kernel))
-    (stream,) = (op for op in found.walk() if isinstance(op, tile.Stream))
+    (stream,) = (op for op in found.walk() if isinstance(op, tile.StreamLoop))
     return str(whole_first_step(found, stream))
 
 
@@ -139,7 +139,7 @@ def causal(candidate: Candidate) -> p.Lowered:
 
 def test_what_all_steps_ask_of_a_launch() -> None:
     found = traced(p.request(p.attention, causal=True))
-    (stream,) = (op for op in found.walk() if isinstance(op, tile.Stream))
+    (stream,) = (op for op in found.walk() if isinstance(op, tile.StreamLoop))
     assert str(whole_steps(found, stream)) == "S % 64 == 0 and T % 64 == 0"
 
 

@@ -14,7 +14,7 @@ from support.clamped_kernels import interpolated
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.compiler import program as compiler_program
 from tilewright.diag import TilewrightError
-from tilewright.jit import Kernel, rooms
+from tilewright.jit import Kernel, lazy
 from tilewright.jit.arrays import describe
 
 pytestmark = pytest.mark.sample(1)
@@ -96,7 +96,7 @@ def test_one_artifact_serves_all_extents_of_its_class(monkeypatch: pytest.Monkey
     example = EXAMPLES_BY_NAME["softmax"]
     kernel = Kernel(example.kernel)
     artifacts: dict[object, set[str]] = {}
-    program, made = rooms.program.Planner.program, list[object]()
+    program, made = lazy.program.Planner.program, list[object]()
     plan_kernel = compiler_program.plan_kernel
 
     def recorded(planner, dims=None):
@@ -108,7 +108,7 @@ def test_one_artifact_serves_all_extents_of_its_class(monkeypatch: pytest.Monkey
         made.append(args)
         return plan_kernel(*args, **kwargs)
 
-    monkeypatch.setattr(rooms.program.Planner, "program", recorded)
+    monkeypatch.setattr(lazy.program.Planner, "program", recorded)
     monkeypatch.setattr(compiler_program, "plan_kernel", counted)
     pairs = [(1 + i * 7 % 13, 1 + i * 5 % 97) for i in range(200)]
     for m, n in pairs:
@@ -126,7 +126,7 @@ def test_one_artifact_serves_all_extents_of_its_class(monkeypatch: pytest.Monkey
 
 
 def test_wide_offsets_have_a_class_of_their_own() -> None:
-    requests = rooms.requests
+    requests = lazy.requests
     small = requests.observe_facts({"x": requests.Observed(tw.f32, 0, (2**15, 2**15), (2**15, 1))})
     large = requests.observe_facts({"x": requests.Observed(tw.f32, 0, (2**16, 2**15 + 1), (2**15 + 1, 1))})
     backward = requests.observe_facts({"x": requests.Observed(tw.f32, 0, (3, 2), (-(2**31), 1))})
@@ -261,7 +261,7 @@ def test_a_call_like_one_before_plans_nothing(monkeypatch: pytest.MonkeyPatch) -
     def refused_now(*_: object) -> None:
         raise AssertionError("planned again")
 
-    monkeypatch.setattr(rooms.program.Planner, "program", refused_now)
+    monkeypatch.setattr(lazy.program.Planner, "program", refused_now)
     x = np.concatenate([x + 1, x])[:3]  # elsewhere in memory
     kernel(x, y, 3.0)
     np.testing.assert_allclose(y, 3 * x.sum(1), rtol=1e-5)

@@ -14,7 +14,7 @@ import pytest
 
 import tilewright as tw
 from support.example_cases import EXAMPLES_BY_NAME
-from tilewright.jit import Kernel, rooms
+from tilewright.jit import Kernel, lazy
 from tilewright.jit.fingerprint import fingerprint
 
 pytestmark = pytest.mark.sample(1)
@@ -197,7 +197,7 @@ def test_values_are_distinguished_by_name_and_nesting() -> None:
 
 def test_what_is_traced_while_assembling_is_not_stored(compiles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Smaller tiles, after registers did not suffice, run the body once more: it may read what the key does not say."""
-    build = rooms.build.build
+    build = lazy.build.build
 
     def with_another_trace(program: Any, **options: Any) -> Any:
         program.traces({"b": 64})
@@ -212,7 +212,7 @@ def test_what_is_traced_while_assembling_is_not_stored(compiles: list[str], monk
     Kernel(kernel).compile()
     assert len(compiles) == 1
     monkeypatch.setattr(TABLE, "scale", 5.0, raising=False)
-    monkeypatch.setattr(rooms.build, "build", with_another_trace)
+    monkeypatch.setattr(lazy.build, "build", with_another_trace)
     Kernel(kernel).compile()
     Kernel(kernel).compile()
     assert len(compiles) == 3
@@ -229,13 +229,13 @@ def compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of kernels compiled, with an empty store."""
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
     built: list[str] = []
-    build = rooms.build.build
+    build = lazy.build.build
 
     def recorded(program, **options):
         built.append(program.request.function.name)
         return build(program, **options)
 
-    monkeypatch.setattr(rooms.build, "build", recorded)
+    monkeypatch.setattr(lazy.build, "build", recorded)
     return built
 
 
@@ -246,7 +246,7 @@ def test_a_hit_compiles_and_traces_nothing(compiles: list[str], monkeypatch: pyt
     def never(*args: object) -> None:
         raise AssertionError("traced on a hit")
 
-    monkeypatch.setattr(rooms.program, "plan", never)
+    monkeypatch.setattr(lazy.program, "plan", never)
     assert Kernel(shifted(1.0)).compile() == first
     assert compiles == ["kernel"]
 

@@ -16,7 +16,7 @@ from support.lowered import lowered
 from tilewright.codegen.assemble import assemble
 from tilewright.compiler.build import emit_kernel
 from tilewright.compiler.validated import validated
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
 
 
 @pytest.mark.parametrize("fn", [f for f in UnaryFn if f.row.number is not None], ids=str)

@@ -13,9 +13,16 @@ from support.slow import rest_slow
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import ThreadGroup
 from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.conversion_plan import (
+    ConversionPlan,
+    MatrixInstruction,
+    PlanKind,
+    SharedPlan,
+    ShufflePlan,
+    VectorAccesses,
+)
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.library import fragments
-from tilewright.layout.plan import ConversionPlan, MatrixInstruction, PlanKind, SharedPlan, ShufflePlan, VectorAccesses
 from tilewright.layout.register import RegisterLayout, Repeat, Replication
 from tilewright.layout.staging import shared_plan
 

@@ -63,21 +63,6 @@ def test_offset_expressions(tile: SharedTile) -> None:
             assert e.evaluate({"i": i, "j": j}) == tile.offset(i, j)
 
 
-@pytest.mark.parametrize(
-    "tile",
-    [
-        SharedTile.plain(16, 32, 2),
-        SharedTile.swizzled(64, 128, 2, Swizzle.B128),
-        SharedTile.swizzled(32, 64, 1, Swizzle.B32).transpose(),
-        SharedTile.swizzled(16, 128, 2, Swizzle.B128_ATOM_32B_FLIP_8B),
-    ],
-)
-def test_f2_form_is_the_inverse_of_the_address_map(tile: SharedTile) -> None:
-    layout = tile.f2()
-    for i, j in product(range(tile.shape[0]), range(tile.shape[1])):
-        assert layout.apply(offset=tile.offset(i, j)) == {"dim0": i, "dim1": j, "byte": 0}
-
-
 def test_padding_leaves_gaps() -> None:
     tile = SharedTile.padded(8, 32, 2, 16)
     assert (tile.offset(1, 0), tile.size_bytes, tile.align_bytes) == (80, 640, 16)
@@ -93,7 +78,6 @@ def test_padding_leaves_gaps() -> None:
         (lambda: SharedTile.padded(8, 64, 2, -16), "LAY001"),
         (lambda: SharedTile(8, 64, 2, 48, 128), "LAY002"),
         (lambda: SharedTile.plain(8, 64, 2).offset(8, 0), "LAY005"),
-        (lambda: SharedTile.plain(24, 64, 2).f2(), "LAY003"),
     ],
 )
 def test_bad_tiles_are_refused(build: object, code: str) -> None:
@@ -131,8 +115,6 @@ def test_exchanged_tiles() -> None:
         for target, source in moved.pairs:
             linear ^= (r * 96 + c * 4 >> source & 1) << target
         assert tile.offset(r, c) == linear == 4 * formula.evaluate({"r": r, "c": c})
-    power = SharedTile.exchanged(32, 32, 4, moved).f2()
-    assert power.is_bijective
 
 
 @pytest.mark.parametrize("mode", [Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE])

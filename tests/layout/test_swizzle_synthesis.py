@@ -205,7 +205,7 @@ def test_expressions_and_forms() -> None:
     swizzle = XorSwizzle(((4, 7), (5, 8), (5, 9)))
     formula = swizzle.apply(sym("a"))
     assert not isinstance(formula, int)
-    assert all(formula.evaluate({"a": a}) == swizzle(a) == swizzle.f2(10)(a) for a in range(1024))
+    assert all(formula.evaluate({"a": a}) == swizzle(a) for a in range(1024))
     assert swizzle.swizzle is None
     assert swizzle.mode is None
     assert str(swizzle) == "xor of bits 7 onto 4, 8 onto 5, 9 onto 5"

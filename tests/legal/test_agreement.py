@@ -10,9 +10,9 @@ import pytest
 
 from support.tensormap_edges import RuleEdge, box_bytes, columns_of, draw, edges, near_full_boxes
 from tilewright.base.verdict import Legal
+from tilewright.hw.rules.tensormap_encode import RULES
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import MAX_BOX_BYTES
-from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.agreement import COLUMNS, Column, compare, encode_rules
 from tilewright.legal.tensormap import TensorMapRequest, judge
 

@@ -10,8 +10,8 @@ import pytest
 
 from support.rule_cases import CASES, case
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw import bulk, limits, tcgen05, wgmma
-from tilewright.hw.rules import HardwareRule
+from tilewright.hw.rules import bulk, limits, tcgen05, wgmma
+from tilewright.hw.rules.row import HardwareRule
 from tilewright.legal.explain import TOPICS, explain_rule, rules
 from tilewright.legal.predicates import broken
 

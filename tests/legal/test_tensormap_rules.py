@@ -7,9 +7,9 @@ import pytest
 from support.rule_cases import CASES, RANK_3, TENSOR_MAP, Example
 from tilewright.base.verdict import Illegal, Legal, Unknown
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw.rules import REFUSES, Consequence, HardwareRule
+from tilewright.hw.rules.row import REFUSES, Consequence, HardwareRule
+from tilewright.hw.rules.tensormap_encode import RULES
 from tilewright.hw.target import SM90A, SM100A, Target
-from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.tensormap import TensorMapJudgement, TensorMapRequest, judge
 
 

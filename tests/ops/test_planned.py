@@ -20,7 +20,7 @@ from support.indexed import facts_of
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, CONSTRUCTED, Artifact, Launch
 from tilewright.diag import TilewrightError
-from tilewright.jit.planned import PlannedIndices
+from tilewright.jit.index_handles import PlannedIndices
 from tilewright.ops.packing.plan import PackPlan, plan_by_kernels, plan_on_host
 
 pytestmark = pytest.mark.sample(1)

@@ -16,7 +16,7 @@ from support.runtime_alone import run_alone
 from tilewright.artifact.store import ArtifactStore, Shipped
 from tilewright.cli.commands import app
 from tilewright.compiler.specialisation import Request
-from tilewright.jit import Kernel, fingerprint, rooms
+from tilewright.jit import Kernel, fingerprint, lazy
 from tilewright.ops import kernels, shipping
 from tilewright.ops.listing import Ready, listing
 from tilewright.ops.shipping import ShippingOutcome, build
@@ -49,7 +49,7 @@ def keys(folder: Path) -> list[str]:
 
 def test_a_second_build_does_what_is_missing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (key,) = keys(folder)
-    monkeypatch.setattr(rooms.build, "build", lambda planned, **options: pytest.fail("compiled again"))
+    monkeypatch.setattr(lazy.build, "build", lambda planned, **options: pytest.fail("compiled again"))
     outcomes = list(build(folder, "sm_90a", [ADD]))
     assert [(o.made, o.problem) for o in outcomes] == [(False, "")]
     assert json.loads((folder / "index.json").read_text())["artifacts"] == {key: f"{ADD} for sm_90a"}
@@ -57,7 +57,7 @@ def test_a_second_build_does_what_is_missing(folder: Path, tmp_path: Path, monke
 
 def test_an_interrupted_build_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted while the second artifact is compiled: the first is there, and only the second is made again."""
-    compiled = rooms.build.build
+    compiled = lazy.build.build
     calls: list[object] = []
 
     def interrupted(planned: object, **options: object) -> object:
@@ -66,7 +66,7 @@ def test_an_interrupted_build_loses_nothing(tmp_path: Path, monkeypatch: pytest.
             raise KeyboardInterrupt
         return compiled(planned, **options)  # pyright: ignore
 
-    monkeypatch.setattr(rooms.build, "build", interrupted)
+    monkeypatch.setattr(lazy.build, "build", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(build(tmp_path, "sm_90a", [ADD, ADD_F16]))
     assert [o.made for o in build(tmp_path, "sm_90a", [ADD, ADD_F16])] == [False, True]

@@ -12,7 +12,7 @@ from support.conversion_machine import run
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const
 from tilewright.layout.conversion import conversion_plan
-from tilewright.layout.plan import SharedPlan, VectorAccesses
+from tilewright.layout.conversion_plan import SharedPlan, VectorAccesses
 from tilewright.layout.register import RegisterLayout
 from tilewright.schedule.distribute import Distribution, spread
 

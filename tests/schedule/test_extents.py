@@ -23,7 +23,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.extents import ExtentChoice, bound_ladder, choose_extents, probe
 from tilewright.schedule.facts import CallFacts, Observed, observe_facts
-from tilewright.schedule.plan import default_threads
+from tilewright.schedule.placement import default_threads
 
 M, N = Sym("M"), Sym("N")
 

@@ -14,8 +14,8 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import TRUE, Const
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.conversion_plan import ConversionPlan, PlanKind
 from tilewright.layout.library import fragments
-from tilewright.layout.plan import ConversionPlan, PlanKind
 from tilewright.layout.register import RegisterLayout, Repeat
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.layout_conversions import ConversionContext, convert

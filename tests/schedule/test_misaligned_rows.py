@@ -27,7 +27,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.facts import Observed, observe_facts
 from tilewright.transport import dialect as t
-from tilewright.transport.base import ExprAttr
+from tilewright.transport.ops.base import ExprAttr
 
 Array = np.ndarray[Any, Any]
 

@@ -25,7 +25,7 @@ from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.requests import Request, assumptions_of, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
-from tilewright.schedule import plan as planning
+from tilewright.schedule import placement as planning
 from tilewright.schedule.distribute import Digits, Distribution, InRegisters, InThreads, spread
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.lower import Lowering

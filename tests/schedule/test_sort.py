@@ -22,7 +22,7 @@ from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
-from tilewright.schedule import plan as planning
+from tilewright.schedule import placement as planning
 from tilewright.schedule.distribute import Digits, Distribution, spread
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.relayout import classified

@@ -11,7 +11,7 @@ from tilewright import simulate
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, ceildiv, sym
 from tilewright.diag import TilewrightError
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
 

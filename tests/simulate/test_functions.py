@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import f32
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.simulate.elementwise import APPROXIMATE, UNARY, binary
 
 ULP = {"exp": 2, "exp2": 2, "log": 1, "log2": 1, "tanh": 2, "log1p": 1, "expm1": 1, "rsqrt": 2, "erf": 2, "sqrt": 0.5,

@@ -27,7 +27,7 @@ from support.transport import (
 from tilewright import simulate
 from tilewright.base.dtypes import DTYPES, STORED, bf16, f16, f32, i32, i64
 from tilewright.base.expr import TRUE, Const, ceildiv, minimum, sym
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 

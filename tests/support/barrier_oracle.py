@@ -10,7 +10,7 @@ from __future__ import annotations
 from xdsl.ir import Block, Operation
 
 from tilewright.transport import dialect as t
-from tilewright.transport.roles import WARPGROUP, WARPGROUP_THREADS
+from tilewright.transport.ops.roles import WARPGROUP, WARPGROUP_THREADS
 
 Bytes = dict[int, set[int]]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.hw.spaces import ThreadGroup
-from tilewright.layout.plan import (
+from tilewright.layout.conversion_plan import (
     Access,
     ConversionPlan,
     MatrixInstruction,

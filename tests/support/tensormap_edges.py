@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.hw.rules import HardwareRule
+from tilewright.hw.rules.row import HardwareRule
 from tilewright.hw.tensormap import ELEMENT_BITS, MAX_BOX_BYTES
 from tilewright.legal.agreement import COLUMNS, Column, Flags, encode_rules, fields_of, truth
 

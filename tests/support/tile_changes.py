@@ -17,7 +17,7 @@ def trip(by: int) -> Callable[[tile.Kernel], None]:
     """The first stream has some more steps."""
 
     def change(kernel: tile.Kernel) -> None:
-        stream = first(kernel, tile.Stream)
+        stream = first(kernel, tile.StreamLoop)
         stream.attributes["trip"] = ExprAttr(stream.trip.expr + by)
 
     return change

@@ -249,7 +249,7 @@ class _Run:
             case tile.FragmentWrite():
                 self.get(op.frag)[0] = np.array(self.get(op.value))
                 return
-            case tile.Stream():
+            case tile.StreamLoop():
                 for count in range(op.trip.expr.evaluate(env)):
                     inner = {**env, op.counter.data: count}
                     first, last = domain(op.axis, inner)

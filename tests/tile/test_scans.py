@@ -20,7 +20,7 @@ from support.indexed import SHORT
 from support.scans import CASES, Arrays, Scanning
 from support.tile_evaluator import evaluate
 from tilewright.base.dtypes import DTYPES
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.lang.signature import Signature
 from tilewright.tile import dialect
 from tilewright.tile.combining import counterexample

@@ -27,8 +27,8 @@ from tilewright import ops  # noqa: E402
 from tilewright.ops import routes  # noqa: E402
 from tilewright.ops.functional import norms, paged  # noqa: E402
 from tilewright.runtime import arguments  # noqa: E402
-from tilewright.runtime.guards import guard  # noqa: E402
 from tilewright.runtime.program import Program  # noqa: E402
+from tilewright.runtime.tensor_guards import guard  # noqa: E402
 
 STREAM = 0xABC0
 

@@ -18,7 +18,7 @@ from tilewright.base.expr import Const, Sym
 from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as t
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 from tilewright.validate.match import Difference

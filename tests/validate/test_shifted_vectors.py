@@ -26,7 +26,7 @@ from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.facts import CallFacts, Observed, observe_facts
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
-from tilewright.transport.base import ExprAttr
+from tilewright.transport.ops.base import ExprAttr
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare as compare_lowering
 from tilewright.validate.match import Difference

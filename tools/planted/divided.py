@@ -19,7 +19,7 @@ _PARTS = (
     _bug(
         "parts one step on",
         "every part begins a step late",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "within = {**names, counter: PART * self.per + Sym(counter)}",
         "within = {**names, counter: PART * self.per + Sym(counter) + 1}",
         *_SUMS,
@@ -27,7 +27,7 @@ _PARTS = (
     _bug(
         "parts without their last step",
         "the last part is a step short",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "length = minimum(self.per, maximum(trip - PART * self.per, 0))",
         "length = minimum(self.per, maximum(trip - PART * self.per - 1, 0))",
         *_SUMS,
@@ -35,7 +35,7 @@ _PARTS = (
     _bug(
         "parts that go on",
         "every part has as many steps, beyond the last one",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "length = minimum(self.per, maximum(trip - PART * self.per, 0))",
         "length = self.per",
         *_SUMS,
@@ -43,7 +43,7 @@ _PARTS = (
     _bug(
         "too few steps a part",
         "the steps of a part are rounded down",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "return ceildiv(self.stream.trip.expr, PARTS)",
         "return self.stream.trip.expr // PARTS",
         *_SUMS,
@@ -51,7 +51,7 @@ _PARTS = (
     _bug(
         "parts in one place",
         "all parts store their sums as the first",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "coords = [PART, *(renamed_coord(c, names) for c in self.coords(fragment))]",
         "coords = [PART * 0, *(renamed_coord(c, names) for c in self.coords(fragment))]",
         *_SUMS,
@@ -59,7 +59,7 @@ _PARTS = (
     _bug(
         "parts of the next tile",
         "the programs' coordinates of a part are not moved on",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "names: Names = {program_index(i): Sym(program_index(i + 1)) for i in range(len(self.kernel.grid))}",
         "names: Names = {program_index(i): Sym(program_index(max(i, 1))) for i in range(len(self.kernel.grid))}",
         *_SUMS,
@@ -67,7 +67,7 @@ _PARTS = (
     _bug(
         "parts left over",
         "parts that are no whole sixteen are not added",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "trip = ceildiv(PARTS, together)",
         "trip = PARTS // together",
         "summed_down",
@@ -76,7 +76,7 @@ _PARTS = (
     _bug(
         "parts added again",
         "parts are added several times, sixteen from each one on",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "span = Span(Sym(PART_COUNTER) * together, together, PARTS)",
         "span = Span(Sym(PART_COUNTER), together, PARTS)",
         "summed_down",
@@ -85,7 +85,7 @@ _PARTS = (
     _bug(
         "least parts added",
         "parts of a minimum are added",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "total = tile.Binary(fold, read.result, ops[-1].results[0])",
         "total = tile.Binary(BinaryFn.ADD, read.result, ops[-1].results[0])",
         "least_of_row",
@@ -93,7 +93,7 @@ _PARTS = (
     _bug(
         "sums of least parts",
         "parts that are loaded together are summed up",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "ops.append(tile.Reduce(FOLDS[fold], load.result, 0))",
         "ops.append(tile.Reduce(FOLDS[BinaryFn.ADD], load.result, 0))",
         "least_of_row",
@@ -102,7 +102,7 @@ _PARTS = (
     _bug(
         "folds of the first",
         "all fragments are taken in as the first one is",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "held, fold = copy.values[fragment.result], fold_of(fragment)",
         "held, fold = copy.values[fragment.result], fold_of(self.fragments[0])",
         "spread",
@@ -110,7 +110,7 @@ _PARTS = (
     _bug(
         "any beginning",
         "sums that do not begin at zero are cut",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "begins = _is_zero if total.fn.data is BinaryFn.ADD else is_constant",
         "begins = is_constant",
         "from_one",
@@ -118,7 +118,7 @@ _PARTS = (
     _bug(
         "steps of a cluster's part",
         "the steps of a cluster's part are rounded down",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "per, counter = ceildiv(self.stream.trip.expr, parts), self.stream.counter.data",
         "per, counter = self.stream.trip.expr // parts, self.stream.counter.data",
         "parts",
@@ -126,7 +126,7 @@ _PARTS = (
     _bug(
         "parts that overlap",
         "a cluster's parts begin a step early",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "within = {counter: part * per + Sym(counter)}",
         "within = {counter: part * (per - 1) + Sym(counter)}",
         "parts",
@@ -134,7 +134,7 @@ _PARTS = (
     _bug(
         "shares of one place",
         "every CTA of a cluster does the rest for the first share",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "copy.add(op, {columns: Sym(columns) * parts + part})",
         "copy.add(op, {columns: Sym(columns) * parts})",
         "parts",
@@ -143,7 +143,7 @@ _PARTS = (
     _bug(
         "shares in another order",
         "a CTA of a cluster does the rest for the share of another one",
-        "schedule/split_k",
+        "schedule/transforms/split_k",
         "copy.add(op, {columns: Sym(columns) * parts + part})",
         "copy.add(op, {columns: Sym(columns) * parts + (parts - 1) - part})",
         "parts",
@@ -151,7 +151,7 @@ _PARTS = (
     _bug(
         "parts alone",
         "the kernel that adds is launched alone",
-        "compiler/split_k",
+        "compiler/partial_sums",
         "return replace(combine, predicate=predicate, notes=notes, product=product)",
         "return replace(combine, predicate=predicate, notes=notes)",
         *_SUMS,
@@ -160,7 +160,7 @@ _PARTS = (
     _bug(
         "one workspace for two",
         "the sums of all fragments lie in one workspace",
-        "compiler/split_k",
+        "compiler/partial_sums",
         "sums.name, sums.element, sums.dims, len(sums.dims) - 1, i, ((PARTS.name, parts),)",
         "sums.name, sums.element, sums.dims, len(sums.dims) - 1, 0, ((PARTS.name, parts),)",
         "spread",
@@ -210,7 +210,7 @@ _PARTS = (
     _bug(
         "counters of parts",
         "nothing asks whether the counters of the parts' kernel fit",
-        "compiler/split_k",
+        "compiler/partial_sums",
         "*(count.substitute(product.binding) for count in counters_fit(product)),",
         "",
         "many_parts",
@@ -291,7 +291,7 @@ _PANELS = (
     _bug(
         "panels that stay",
         "the values of the next panel are not moved down",
-        "schedule/hopper/panel_loop",
+        "schedule/hopper/epilogue_loop",
         "for held, share in self.shares.items():",
         "for held, share in ():",
         "activated",
@@ -300,7 +300,7 @@ _PANELS = (
     _bug(
         "panels moved too far",
         "values move down by a register more",
-        "schedule/hopper/panel_loop",
+        "schedule/hopper/epilogue_loop",
         "body.add_op(t.Yield([body.args[0]]))\n        lowering.emit(t.Map([buffer], [Sym(t.REGISTER) + share],",
         "body.add_op(t.Yield([body.args[0]]))\n        lowering.emit(t.Map([buffer], [Sym(t.REGISTER) + share - 1],",
         "activated",
@@ -309,7 +309,7 @@ _PANELS = (
     _bug(
         "panels moved in part",
         "the last panel's values are not moved down",
-        "schedule/hopper/panel_loop",
+        "schedule/hopper/epilogue_loop",
         "count = buffer.type.count.data - share",
         "count = buffer.type.count.data - 2 * share",
         "activated",
@@ -318,7 +318,7 @@ _PANELS = (
     _bug(
         "loads of this panel",
         "what is fetched for the next panel is this panel's",
-        "schedule/hopper/panel_loop",
+        "schedule/hopper/epilogue_loop",
         "(self.counter + 1) * self.late[load])",
         "self.counter * self.late[load])",
         "activated",
@@ -327,7 +327,7 @@ _PANELS = (
     _bug(
         "a panel short",
         "the last panel is not stored",
-        "schedule/hopper/panel_loop",
+        "schedule/hopper/epilogue_loop",
         "t.For(self.counter.name, Const(0), Const(self.panels), Const(1)",
         "t.For(self.counter.name, Const(0), Const(self.panels - 1), Const(1)",
         "activated",
@@ -336,7 +336,7 @@ _PANELS = (
     _bug(
         "values that are needed later",
         "panels move what another op behind the store still reads",
-        "schedule/hopper/panel_loop",
+        "schedule/hopper/epilogue_loop",
         "lowering.needed_after(v, op) for v, b in lowering.scope.buffers.items() if b.buffer is held.buffer",
         "False for v, b in lowering.scope.buffers.items() if b.buffer is held.buffer",
         "kept_sums",

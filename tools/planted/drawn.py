@@ -213,7 +213,7 @@ _DRAWS = (
     _bug(
         "gate opens before the barrier",
         "the gate is named before the CTA has met",
-        "schedule/hopper/gate",
+        "schedule/hopper/promise_gate",
         "            yield t.BarrierCount(broken.buffer)\n",
         "            yield t.Barrier()\n",
         "grouped",
@@ -221,7 +221,7 @@ _DRAWS = (
     _bug(
         "gate without the last offset",
         "the end of the last group is not compared with the rows there are",
-        "schedule/hopper/gate",
+        "schedule/hopper/promise_gate",
         "        t.Load(offsets, here.buffer, [at], at < extent),\n",
         "        t.Load(offsets, here.buffer, [at], at + 1 < extent),\n",
         "grouped",
@@ -229,7 +229,7 @@ _DRAWS = (
     _bug(
         "gate by equal offsets",
         "an empty group is taken for a broken promise",
-        "schedule/hopper/gate",
+        "schedule/hopper/promise_gate",
         "tile.Compare(CompareFn.GT, here.result, most.result)",
         "tile.Compare(CompareFn.GE, here.result, most.result)",
         "grouped",
@@ -237,7 +237,7 @@ _DRAWS = (
     _bug(
         "gate by the first step",
         "offsets behind the first step are not looked at",
-        "schedule/hopper/gate",
+        "schedule/hopper/promise_gate",
         "t.For(counter, Const(0), ceildiv(extent, each * threads), expr(1), t.block(ops))",
         "t.For(counter, Const(0), Const(1), expr(1), t.block(ops))",
         "grouped",
@@ -392,7 +392,7 @@ _EXPONENTS = (
     _bug(
         "two factors",
         "the subtrahend is multiplied with the factor of small differences",
-        "schedule/numerics_rewrites",
+        "schedule/transforms/numerics",
         "            if not self.origins.loaded(b):\n"
         "                scale = self._put(t.ExponentScale(scale, b))\n"
         "            return self._fma(a, scale, self._neg(self._mul(b, scale)))",
@@ -406,7 +406,7 @@ _EXPONENTS = (
     _bug(
         "factor of the minuend",
         "the factor is chosen by each element",
-        "schedule/numerics_rewrites",
+        "schedule/transforms/numerics",
         "scale = self._put(t.ExponentScale(scale, b))",
         "scale = self._put(t.ExponentScale(scale, a))",
         "attention",

@@ -121,7 +121,7 @@ INDICES = (
     _bug(
         "a gate that opens where it should not",
         "the gate opens where flags are not 0",
-        "schedule/hopper/gate.py",
+        "schedule/hopper/promise_gate.py",
         "tile.Compare(CompareFn.EQ, flag,",
         "tile.Compare(CompareFn.NE, flag,",
         "grouped",
@@ -130,7 +130,7 @@ INDICES = (
     _bug(
         "a gate that is always open",
         "roles walk their programs whatever the flags are",
-        "schedule/hopper/gate.py",
+        "schedule/hopper/promise_gate.py",
         "t.For(OPEN_COUNTER, Const(0), OPEN_TRIP,",
         "t.For(OPEN_COUNTER, Const(0), Const(1),",
         "grouped",

@@ -44,7 +44,7 @@ TRUSTED = (
     "artifact/",
     "base/",
     "codegen/sync_flow.py",
-    "codegen/guard.py",
+    "codegen/sync_check.py",
     "codegen/sync_in_ir.py",
     "codegen/sync_in_ptx.py",
     "compiler/proofs/",

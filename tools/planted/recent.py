@@ -11,7 +11,7 @@ def _bug(name: str, kind: Kind, what: str, file: str, old: str, new: str, *probe
 
 
 _REFUSED = "The cluster's kernel is refused: what leaves the compiler is the kernel whose parts lie in workspaces."
-_REWRITES = "schedule/numerics_rewrites"
+_REWRITES = "schedule/transforms/numerics"
 
 _VALUES = (
     _bug(
@@ -217,7 +217,7 @@ _EMISSION = (
         "halves away from zero",
         Kind.EMISSION,
         "a half is rounded away from zero",
-        "lang/function_table",
+        "lang/elementwise_table",
         'UnaryRow(_whole(round), "rintf({0})"',
         'UnaryRow(_whole(round), "roundf({0})"',
         "rounded",
@@ -226,7 +226,7 @@ _EMISSION = (
         "roots of narrow floats are exact",
         Kind.EMISSION,
         "a root of a bf16 counts as one",
-        "lang/function_table",
+        "lang/elementwise_table",
         'SQRT = "sqrt", UnaryRow(math.sqrt, "sqrtf({0})", numpy="sqrt", instructions=45)',
         'SQRT = "sqrt", UnaryRow(math.sqrt, "sqrtf({0})", numpy="sqrt", exact=True, instructions=45)',
         "narrow_roots",
@@ -235,7 +235,7 @@ _EMISSION = (
         "minus one forgotten",
         Kind.EMISSION,
         "expm1 is exp",
-        "lang/function_table",
+        "lang/elementwise_table",
         '"expm1f({0})"',
         '"expf({0})"',
         "rounded",
@@ -244,7 +244,7 @@ _EMISSION = (
         "a sign of zero",
         Kind.EMISSION,
         "of a difference that is subtracted from zero the sign of zero is lost",
-        "lang/function_table",
+        "lang/elementwise_table",
         'NEG = "neg", UnaryRow(None, "-{0}",',
         'NEG = "neg", UnaryRow(None, "__fsub_rn(0.f, {0})",',
         "rounded",

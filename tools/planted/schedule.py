@@ -155,7 +155,7 @@ _DISTRIBUTIONS = (
     _bug(
         "too many CTAs",
         "32 CTAs are asked to fit on an SM",
-        "plan",
+        "placement",
         "return max(1, min(by_registers, by_threads, target.max_ctas_per_sm))",
         "return 32",
         "softmax",

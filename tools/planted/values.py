@@ -112,7 +112,7 @@ _REDUCTIONS = (
         "identity of max",
         Kind.VALUES,
         "a maximum begins at infinity",
-        "lang/fns.py",
+        "lang/enums.py",
         'low = fn in ("max", "argmax")',
         'low = fn in ("argmax",)',
         ("row_max", "softmax"),
@@ -121,7 +121,7 @@ _REDUCTIONS = (
         "identity of sum",
         Kind.VALUES,
         "a sum begins at 1",
-        "lang/fns.py",
+        "lang/enums.py",
         'number = int(fn in ("mul", "prod"))',
         'number = int(fn in ("mul", "prod") or dtype.is_float)',
         ("row_sum", "softmax"),
@@ -289,7 +289,7 @@ _MOVES = (
     _bug(
         "log2(e)",
         "the factor of fast exponentials has four digits",
-        "numerics_rewrites",
+        "transforms/numerics",
         "_LOG2_E, _LN_2 = 1.4426950408889634,",
         "_LOG2_E, _LN_2 = 1.4427,",
         "softmax",
@@ -298,7 +298,7 @@ _MOVES = (
     _bug(
         "reciprocal of the dividend",
         "a fast quotient takes the reciprocal of its dividend",
-        "numerics_rewrites",
+        "transforms/numerics",
         'self._approximate("rcp", self._wide(op.b)))',
         'self._approximate("rcp", self._wide(op.a)))',
         "softmax",
@@ -307,7 +307,7 @@ _MOVES = (
     _bug(
         "sum for difference",
         "a fast exponential of a difference is that of a sum",
-        "numerics_rewrites",
+        "transforms/numerics",
         "return self._fma(a, scale, self._neg(self._mul(b, scale)))",
         "return self._fma(a, scale, self._mul(b, scale))",
         "tempered",
@@ -315,7 +315,7 @@ _MOVES = (
     _bug(
         "squares in fmas",
         "a contracted product is a square",
-        "numerics_rewrites",
+        "transforms/numerics",
         "return self._fma(product.a, product.b, self._neg(op.b) if minus else op.b)",
         "return self._fma(product.a, product.a, self._neg(op.b) if minus else op.b)",
         "fast",
@@ -323,7 +323,7 @@ _MOVES = (
     _bug(
         "contracted though accurate",
         "an accurate kernel's sums of products become fmas",
-        "numerics_rewrites",
+        "transforms/numerics",
         "body.contract() if policy == Numerics.FAST else body.within_bounds()",
         "body.contract()",
         "gated",

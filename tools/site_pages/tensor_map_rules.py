@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw.rules import REFUSES, Consequence, Evidence, HardwareRule
+from tilewright.hw.rules.row import REFUSES, Consequence, Evidence, HardwareRule
+from tilewright.hw.rules.tensormap_encode import RULES
 from tilewright.hw.tensormap import MAX_BOX_BYTES, MAX_EXTENT, MAX_SMEM_TILE_BYTES, MAX_STRIDE_BYTES, PATTERNS, Swizzle
-from tilewright.hw.tensormap_rules import RULES
 
 _SECTIONS: tuple[tuple[str, str, frozenset[Consequence]], ...] = (
     (
@@ -40,8 +40,8 @@ def rules_markdown() -> str:
     lines = [
         "# Rules of tensor maps",
         "",
-        "Made from the rows of `tilewright.hw.tensormap_rules` and `tensormap_copy_rules` by `tools/tma_rules.py`;",
-        "edit those.",
+        "Made from the rows of `tensormap_encode` and `tensormap_copies` in `tilewright.hw.rules` by",
+        "`tools/tma_rules.py`; edit those.",
         "",
         f"{len(RULES)} rules for tiled maps: {documented} documented, {len(RULES) - documented} observed. An observed",
         "rule is stated by no document; it was found in the answers of driver 580.159 on an H200 to 300,000 requests",

@@ -9,12 +9,12 @@ from xdsl.ir import SSAValue
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Interval, Sym, all_of, any_of, conjuncts
 from tilewright.codegen.c_expr import c_type, identifier, local
 from tilewright.codegen.writer import Writer
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import registers_of
+from tilewright.transport.ops.base import registers_of
 
 _BATCHED_WORDS = 32
 """Registers of a guarded load up to which all its vectors are issued before the first result is used (H200, sums of

@@ -16,8 +16,8 @@ from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.shared_addresses import MATRIX_BASE, SHARED_BASE, SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.codegen.thread_copies import CopyOutWriter, ThreadCopyWriter
+from tilewright.hw.rules.wgmma import MATRIX_ADDRESS_BITS
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
-from tilewright.hw.wgmma import MATRIX_ADDRESS_BITS
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

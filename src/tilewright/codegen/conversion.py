@@ -18,8 +18,8 @@ from tilewright.codegen.shared_addresses import SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
-from tilewright.transport import conversion
 from tilewright.transport import dialect as t
+from tilewright.transport.ops import conversion
 
 _Pair: TypeAlias = tuple[str, int, str, int]
 """Two bytes side by side: word and byte of either."""

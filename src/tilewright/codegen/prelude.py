@@ -11,7 +11,7 @@ from tilewright.codegen.conversion import FUNCTIONS as _CONVERSIONS
 from tilewright.codegen.debug import FUNCTIONS as _DEBUG
 from tilewright.codegen.trigonometry import FUNCTIONS as _TRIGONOMETRY
 from tilewright.hw.approximations import APPROXIMATIONS
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 
 
 def _approximation(name: str, instruction: str) -> str:

@@ -17,7 +17,7 @@ from xdsl.ir import Block, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.codegen.storage import Storage
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t

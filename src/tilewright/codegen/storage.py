@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType, DTypeKind
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 
 _VECTORS = {4: ("unsigned", ""), 8: ("uint2", "xy"), 16: ("uint4", "xyzw")}
 

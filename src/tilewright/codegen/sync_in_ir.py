@@ -9,9 +9,9 @@ from xdsl.ir import Block, Operation
 from tilewright.base.expr import TRUE
 from tilewright.codegen.sync_flow import FlowBuilder, SyncFlow, SyncInstruction, SyncRegion
 from tilewright.transport import asynchronous as a
-from tilewright.transport import conversion
 from tilewright.transport import dialect as t
-from tilewright.transport.base import SyncOp
+from tilewright.transport.ops import conversion
+from tilewright.transport.ops.base import SyncOp
 
 ALL = "all threads"
 """The label of code outside of roles that hold only some of the threads."""

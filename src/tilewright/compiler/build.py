@@ -21,7 +21,7 @@ from tilewright.artifact.schema import (
 from tilewright.base.expr import Expr
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
-from tilewright.codegen.guard import mismatches
+from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.assembling import Attempts, assemble_all
 from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.gc_pause import gc_paused

@@ -8,7 +8,7 @@ from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Const, Expr, Interval, ceildiv, minimum, simplify
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.recipe import ctas_at_once, programs_of
-from tilewright.schedule.plan import loaded_of
+from tilewright.schedule.placement import loaded_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.limits import Limits
 from tilewright.tile.ops import program_index
@@ -42,10 +42,10 @@ def _counts(planned: PlannedKernel, ctas: int, dims: frozenset[str]) -> Iterator
     for bound in loaded_of(planned.tile):
         limits.add(bound, Const(MAX_EXTENT + 1))
     yield total
-    steps: dict[tile.Stream, Expr] = {}
-    for stream in (op for op in planned.tile.walk() if isinstance(op, tile.Stream)):
+    steps: dict[tile.StreamLoop, Expr] = {}
+    for stream in (op for op in planned.tile.walk() if isinstance(op, tile.StreamLoop)):
         limits.add(stream.counter.data, stream.trip.expr)
         around, most = stream.parent_op(), limits.upper(stream.trip.expr)
         own = Const(MAX_EXTENT) if most is None else minimum(most, MAX_EXTENT)  # its positions stay in a tensor
-        steps[stream] = own * (steps[around] if isinstance(around, tile.Stream) else Const(1))
+        steps[stream] = own * (steps[around] if isinstance(around, tile.StreamLoop) else Const(1))
         yield walked * steps[stream]

@@ -17,7 +17,7 @@ from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request
 from tilewright.lang.axes import Span
-from tilewright.schedule.plan import loaded_of, symbols_of
+from tilewright.schedule.placement import loaded_of, symbols_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 
@@ -71,7 +71,7 @@ def _amounts(kernel: tile.Kernel) -> Iterator[Expr]:
 
 def _amount(op: Operation) -> Expr | None:
     """The steps of a stream, or the contracted elements of a product; None of other ops."""
-    if isinstance(op, tile.Stream):
+    if isinstance(op, tile.StreamLoop):
         return op.trip.expr
     if isinstance(op, tile.Dot):
         axis = tile.tile_type(op.a).axes_tuple[1]

@@ -9,11 +9,11 @@ from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.distinct import require_distinct
-from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.offsets import prove_offsets
 from tilewright.compiler.proofs.placed import require_placed
+from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import certified, prove_stores, recorded, require_proved
 from tilewright.compiler.proofs.uniform import prove_uniform
@@ -22,7 +22,7 @@ from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.lang.schedule import RoleMode
 from tilewright.schedule.lower import Lowering
-from tilewright.schedule.plan import place
+from tilewright.schedule.placement import place
 from tilewright.schedule.relayout import classified
 from tilewright.schedule.shared_memory import place_shared
 from tilewright.tile import dialect as tile

@@ -19,7 +19,7 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.target import TARGETS, Target
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 

@@ -24,11 +24,11 @@ from tilewright.codegen.assemble import (
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.descriptors import DescriptorVerdicts, check_descriptors
 from tilewright.compiler.proofs.distinct import require_distinct
-from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
 from tilewright.compiler.proofs.obligations import own_proofs, prove_protocols
 from tilewright.compiler.proofs.offsets import prove_offsets
 from tilewright.compiler.proofs.placed import require_placed
+from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.queue import prove_queue
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores, recorded, relying

@@ -16,12 +16,12 @@ from tilewright.compiler.alternatives import plain_schedules, product_schedules
 from tilewright.compiler.collapse import Collapse, collapse
 from tilewright.compiler.empty_streams import planned_rest, rests
 from tilewright.compiler.gc_pause import gc_paused
+from tilewright.compiler.partial_sums import Originals, Remade, SplitClass, added_in_cluster
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram, PromiseChecks, StagedCopy
 from tilewright.compiler.products import ProvedSchedule, plan_products
 from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of, tensors_of
-from tilewright.compiler.split_k import Originals, Remade, SplitClass, added_in_cluster
 from tilewright.compiler.staging import copy_request, residual, staged_facts, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
 from tilewright.compiler.tracing import Tracing
@@ -32,9 +32,9 @@ from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import bound_ladder, choose_extents, of_long_steps, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.product_schedules import ProductVariant, schedules_of
-from tilewright.schedule.split_k import FEW
-from tilewright.schedule.split_sums import split_sum_launches
-from tilewright.schedule.swapped_operands import swapped
+from tilewright.schedule.transforms.split_k import FEW
+from tilewright.schedule.transforms.split_sums import split_sum_launches
+from tilewright.schedule.transforms.swapped_operands import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import has_products

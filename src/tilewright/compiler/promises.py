@@ -35,7 +35,7 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.lang import builtins as tw
 from tilewright.lang import elementwise
 from tilewright.lang.axes import UNIT, Axis, Span
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
 from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -73,7 +73,7 @@ def gated(kernel: tile.Kernel, count: int, *, reports: bool = False) -> tile.Ker
     zero, one = tile.Constant(0, i32), tile.Constant(1, i32)
     held = tile.Compare(CompareFn.EQ, seen.result, zero.result)
     opens = tile.Select(held.result, one.result, zero.result)
-    stream = tile.Stream(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
+    stream = tile.StreamLoop(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
     ops: list[tile.TileOp] = [
         *([seen] if seen is not load else []),
         zero,

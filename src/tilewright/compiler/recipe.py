@@ -31,7 +31,7 @@ from tilewright.tile.attributes import ExprAttr, TensorType
 from tilewright.tile.ops import integer, operations, string, tensor_type
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import TensorMap
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 from tilewright.transport.parameters import Kind, Parameter, parameters_of
 
 

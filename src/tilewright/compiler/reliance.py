@@ -96,5 +96,5 @@ def gate_of(kernel: tile.Kernel) -> str | None:
     """The counter of a gated kernel's outermost loop, which runs at most once; None where there is no gate."""
     if kernel.gate is not None:
         return OPEN_COUNTER
-    gates = (op for op in kernel.body.block.ops if isinstance(op, tile.Stream) and op.counter.data == OPEN_COUNTER)
+    gates = (op for op in kernel.body.block.ops if isinstance(op, tile.StreamLoop) and op.counter.data == OPEN_COUNTER)
     return next((op.counter.data for op in gates if op.trip.expr == OPEN_TRIP), None)

@@ -13,7 +13,7 @@ from tilewright.compiler.specialisation import CallFacts, Observed, Request, def
 from tilewright.schedule.facts import offsets_fit, predicates
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 
 Limits: TypeAlias = tuple[tuple[Expr, int], ...]
 """Sizes of ``upto`` axes, by extent."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.hw.target import Target
-from tilewright.lang.fns import OutOfRange
+from tilewright.lang.enums import OutOfRange
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature

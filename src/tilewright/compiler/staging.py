@@ -24,7 +24,7 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.builtins import grid
-from tilewright.lang.fns import Numerics
+from tilewright.lang.enums import Numerics
 from tilewright.lang.params import KernelFunction, KeywordParam, TensorParam, auto
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor

@@ -39,7 +39,7 @@ from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.target import Target
 from tilewright.legal.wgmma import OperandRole
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.plan import loaded_of, symbols_of
+from tilewright.schedule.placement import loaded_of, symbols_of
 from tilewright.schedule.product_schedules import ThreadCopiedOperand, schedules_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.limits import Limits
@@ -140,7 +140,7 @@ def _times(kernel: tile.Kernel, op: Operation) -> Expr:
         limits.add(bound, Const(MAX_EXTENT + 1))
     parent = op.parent_op()
     while parent is not None:
-        if isinstance(parent, tile.Stream):
+        if isinstance(parent, tile.StreamLoop):
             trip = parent.trip.expr
             if trip.symbols & loaded:
                 most = limits.upper(trip)

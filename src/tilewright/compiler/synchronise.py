@@ -7,7 +7,7 @@ from tilewright.base.verdict import Proved
 from tilewright.contract import Certificate, Policy
 from tilewright.contract.parametric import prove as by_event_graph
 from tilewright.contract.reorder import reordering
-from tilewright.contract.runs.search import Failure, machine, search
+from tilewright.contract.runs.search import Failure, interpreter, search
 from tilewright.protocol.edit import NodePath, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.schedule.synchronise import (
@@ -28,7 +28,7 @@ def prover(policy: Policy = Policy.STRICT) -> Prover:
     def prove(protocol: Protocol) -> ProtocolViolation | None:
         if isinstance(by_event_graph(protocol), Proved):
             return None
-        found = search(machine(protocol, policy))
+        found = search(interpreter(protocol, policy))
         if found.failure is not None:
             return _clash(protocol, found.failure)
         if found.reason:
@@ -39,7 +39,7 @@ def prover(policy: Policy = Policy.STRICT) -> Prover:
 
 
 def _clash(protocol: Protocol, failure: Failure) -> ProtocolViolation:
-    breach, m, st = failure.breach, failure.machine, failure.state
+    breach, m, st = failure.breach, failure.interpreter, failure.state
     names = [r.name for r in protocol.roles]
 
     def place(agent: int, step: Step | None) -> NodePath | None:

@@ -64,7 +64,7 @@ def _streams(op: Operation) -> dict[str, Expr]:
     found: dict[str, Expr] = {}
     around = op.parent_op()
     while around is not None:
-        if isinstance(around, tile.Stream):
+        if isinstance(around, tile.StreamLoop):
             found[around.counter.data] = around.trip.expr
         around = around.parent_op()
     return found

@@ -23,7 +23,7 @@ from tilewright.diag import TilewrightError
 from tilewright.simulate import LaunchStep, WorkspaceTensor, run_steps
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
-from tilewright.validate.asked import workspaces_of
+from tilewright.validate.launch_requirements import workspaces_of
 
 _DRAWS = 9
 """Arguments sampled for each variant's class."""

@@ -14,7 +14,7 @@ from tilewright.contract.fold import hulled
 from tilewright.contract.loops import otherwise_written
 from tilewright.contract.parametric import GraphProof
 from tilewright.contract.rules import Policy
-from tilewright.contract.runs.search import Failure, Search, machine, search
+from tilewright.contract.runs.search import Failure, Search, interpreter, search
 from tilewright.contract.runs.state import TripDecision
 from tilewright.contract.show import diagnostic_of, timeline_of, warning_of
 from tilewright.contract.verification import Verification, proved, proved_by_graph, undecided
@@ -54,11 +54,11 @@ def search_canonical_runs(
         answer = by_event_graph(replace(hulled(other), name=""))
         if isinstance(answer, Proved):
             return proved_by_graph(protocol, policy, answer)
-        found = search(machine(apart(other), policy), MOST_STATES_OTHERWISE)
+        found = search(interpreter(apart(other), policy), MOST_STATES_OTHERWISE)
         if found.failure is None and not found.reason:
             return _proved(protocol, policy, found)
         elsewhere = elsewhere or (found if found.failure is not None else None)
-    result = search(machine(apart(form), policy))
+    result = search(interpreter(apart(form), policy))
     if result.failure is not None and not replay:
         return _open(result, result.failure, "not replayed")
     if result.failure is not None:
@@ -124,7 +124,7 @@ def _candidates(
     protocol: Protocol, policy: Policy, failure: Failure
 ) -> Iterator[tuple[Sizes, tuple[tuple[str, str], ...]]]:
     """Instances in which the breach may show: the run's own trip counts, then a little larger ones."""
-    m = failure.machine
+    m = failure.interpreter
     if m.relaxed and not _constant(failure):
         yield from _fixed(protocol, policy)
         return
@@ -174,19 +174,19 @@ def _constant(failure: Failure) -> bool:
     values: dict[str, set[int]] = {}
     for (name, _), value in _decisions(failure).items():
         values.setdefault(name, set()).add(value)
-    return all(len(values.get(name, ())) <= 1 for name in failure.machine.relaxed)
+    return all(len(values.get(name, ())) <= 1 for name in failure.interpreter.relaxed)
 
 
 def _fixed(protocol: Protocol, policy: Policy) -> Iterator[tuple[Sizes, tuple[tuple[str, str], ...]]]:
     """Constant trip counts that the proof method refutes when run at them."""
     declared = {s.name: s for s in protocol.symbols}
-    relaxed, spent, work = sorted(machine(protocol, policy).relaxed), 0, 0
+    relaxed, spent, work = sorted(interpreter(protocol, policy).relaxed), 0, 0
     for i in range(MAX_FIXED):
         values = {n: declared[n].least + i * declared[n].multiple_of for n in relaxed}
         if any(values[n] > (s.most if (s := declared[n]).most is not None else values[n]) for n in relaxed):
             return
         pinned = _pinned(protocol, values)
-        run = machine(pinned, policy)
+        run = interpreter(pinned, policy)
         result = search(run)
         spent, work = spent + result.states, work + run.spent
         if spent > FIXED_TOTAL or work > FIXED_WORK:

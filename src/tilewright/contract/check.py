@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.fold import drop_partial_private, folded, hulled
-from tilewright.contract.forms import declared
+from tilewright.contract.op_constraints import declared
 from tilewright.contract.parametric import GraphProof, prove
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.timeline import Timeline

@@ -1,2 +1,2 @@
-"""Hardware facts as plain data: spaces, grains, targets, prices, descriptor rules. Each fact appears once, with its
+"""Hardware facts as plain data: spaces, targets, prices, and the rules (``rules``). Each fact appears once, with its
 source."""

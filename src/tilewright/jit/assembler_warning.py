@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilewright.artifact.store import ArtifactStore, digest
 from tilewright.diag import Location, Severity, TilewrightError, printable, render
 from tilewright.diag.configuration import Configuration
-from tilewright.jit import rooms
+from tilewright.jit import lazy
 from tilewright.jit.fingerprint import compiler_identity
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def assembler_warning(program: PlannedProgram, variant: PlannedKernel, where: Lo
     of the kernel that the user's store has not seen.
     """
     request = program.request
-    if not rooms.pressure.may_spill(variant.transport, request.target):
+    if not lazy.pressure.may_spill(variant.transport, request.target):
         return ""
     texts = (str(each.transport) for each in (*(kernel for _, kernel in variant.before), variant))
     what = (request.target.name, str(request.schedule), str(request.facts), str(where))
@@ -32,7 +32,7 @@ def assembler_warning(program: PlannedProgram, variant: PlannedKernel, where: Lo
     known = store.note(key)
     if known is not None:
         return printable(known)
-    refused = rooms.buildable.refusal(program, variant)
+    refused = lazy.buildable.refusal(program, variant)
     warning = "" if refused is None else _text(refused)
     with suppress(TilewrightError):  # a disk that refuses costs the next process time
         store.put_note(key, warning)

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from tilewright.base.number import is_on_gpu, number_of
 from tilewright.diag import fail, shown
-from tilewright.jit.forms import differs
+from tilewright.jit.cached_binding import differs
 from tilewright.lang.params import KernelFunction, ScalarParam
 from tilewright.lang.traced import Traced
 

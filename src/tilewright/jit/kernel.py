@@ -17,13 +17,13 @@ from tilewright.base.readable import summary, when
 from tilewright.diag import Location, TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
-from tilewright.jit import pytorch, rooms
+from tilewright.jit import lazy, pytorch
 from tilewright.jit.assembler_warning import assembler_warning
+from tilewright.jit.cached_binding import CallForm, Pick, are_alike, form_of
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
-from tilewright.jit.forms import CallForm, Pick, are_alike, form_of
+from tilewright.jit.index_handles import PlannedIndices, opened
 from tilewright.jit.outputs import allocated, uses_of
-from tilewright.jit.planned import PlannedIndices, opened
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -213,7 +213,7 @@ class Kernel:
             ("dtypes", dtypes, Mapping),
             ("static", static, Mapping),
             ("schedule", schedule, Schedule),
-            ("facts", facts, rooms.specialisation.CallFacts),
+            ("facts", facts, lazy.specialisation.CallFacts),
         )
         for name, value, kind in options:
             if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -322,10 +322,10 @@ class Kernel:
 
     def _timed(self, call: Call, best: int, schedules: tuple[Schedule, ...]) -> Tuning:
         """``tune`` with all tensors."""
-        described = rooms.runtime.describe_all(call.tensors)
+        described = lazy.runtime.describe_all(call.tensors)
         request = self._request_of(described, call.keywords)
-        interface = rooms.requests.interface(request, self._planner(request).traces({}))
-        symbols = rooms.runtime.check(interface, described, call.scalars)
+        interface = lazy.requests.interface(request, self._planner(request).traces({}))
+        symbols = lazy.runtime.check(interface, described, call.scalars)
         values = (*call.tensors.values(), *call.scalars.values())
         proposed = schedules or islice(self._planner(request).alternatives(symbols), 2 * best)
         found: list[tuple[Schedule, Program]] = []
@@ -342,9 +342,9 @@ class Kernel:
             same = tuple(image.source.replace(image.symbol, "") for image in artifact.kernels)
             if same not in texts:
                 texts.add(same)
-                found.append((schedule, rooms.runtime.load(artifact)))
-        tuning, quickest = rooms.tuning.tune(found, refused, values, described, interface)
-        kind, scalars = (request, rooms.tuning.layouts_of(described)), quickest.deciding(values)
+                found.append((schedule, lazy.runtime.load(artifact)))
+        tuning, quickest = lazy.tuning.tune(found, refused, values, described, interface)
+        kind, scalars = (request, lazy.tuning.layouts_of(described)), quickest.deciding(values)
         others = [tuned for tuned in self._tuned.get(kind, ()) if tuned[0] != scalars]
         self._tuned[kind] = [(scalars, quickest), *others]
         for _, program in self._programs:  # those that served such calls before
@@ -366,7 +366,7 @@ class Kernel:
             return False
         program, found = matched
         plan = found[0].plan
-        handle = pytorch.raw_stream(plan.device) if stream is None else rooms.runtime.stream_handle(stream)
+        handle = pytorch.raw_stream(plan.device) if stream is None else lazy.runtime.stream_handle(stream)
         allocator = None if plan.only_launches else pytorch.allocator_on(plan.device)
         program.launch_match(found, values, handle, allocator)
         return True
@@ -397,7 +397,7 @@ class Kernel:
         call = bind(self.function, (), given)
         if _any_on_host(call.tensors.values()):
             if stream is not None:
-                rooms.runtime.stream_handle(stream)
+                lazy.runtime.stream_handle(stream)
             self._simulate(call, budget)
             return
         self.launch((*call.tensors.values(), *call.scalars.values()), call.keywords, stream, allocator)
@@ -414,16 +414,16 @@ class Kernel:
         if self._launch_known(values, keywords, stream, allocator):
             return
         tensors = {t.name: value for t, value in zip(self.function.tensors, values, strict=False)}
-        described = rooms.runtime.describe_all(tensors, stream)
+        described = lazy.runtime.describe_all(tensors, stream)
         request = self._request_of(described, keywords)
-        for scalars, tuned in self._tuned.get((request, rooms.tuning.layouts_of(described)), ()) if self._tuned else ():
+        for scalars, tuned in self._tuned.get((request, lazy.tuning.layouts_of(described)), ()) if self._tuned else ():
             if tuned.deciding(values) == scalars:
                 tuned.launch(values, stream, allocator)
                 return
         if request not in self._of_class:
             artifact = self._artifact(request, ahead=False)
             self._note_uses(artifact)
-            program = self._of_class[request] = rooms.runtime.load(artifact)
+            program = self._of_class[request] = lazy.runtime.load(artifact)
             self._programs = [(dict(keywords), program), *self._programs]
         self._of_class[request].launch(values, stream, allocator)
 
@@ -434,12 +434,12 @@ class Kernel:
             if len(shape) != len(param.dims):
                 required = f"{len(param.dims)} dimensions, {param.name}[{declared}]"
                 fail("RUN003", found=f"{param.name} has shape {tuple(shape)}", required=required)
-        seen = {n: rooms.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
+        seen = {n: lazy.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         target = next(
-            (t for t in TARGETS.values() if t.compute_capability == rooms.runtime.capability(described)), SM90A
+            (t for t in TARGETS.values() if t.compute_capability == lazy.runtime.capability(described)), SM90A
         )
         return self._request(
-            target, {n: t.dtype for n, t in seen.items()}, keywords, rooms.specialisation.observe_facts(seen)
+            target, {n: t.dtype for n, t in seen.items()}, keywords, lazy.specialisation.observe_facts(seen)
         )
 
     def _launch_known(
@@ -493,19 +493,19 @@ class Kernel:
             self._run_simulated(call, budget)
 
     def _run_simulated(self, call: Call, budget: float | None) -> None:
-        tensors = {n: rooms.arrays.of_tensor(t) if pytorch.is_on_cpu(t) else t for n, t in call.tensors.items()}
-        described = {name: rooms.arrays.describe(name, value) for name, value in tensors.items()}
-        seen = {n: rooms.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
+        tensors = {n: lazy.arrays.of_tensor(t) if pytorch.is_on_cpu(t) else t for n, t in call.tensors.items()}
+        described = {name: lazy.arrays.describe(name, value) for name, value in tensors.items()}
+        seen = {n: lazy.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         request = self._request(
-            SM90A, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.specialisation.observe_facts(seen)
+            SM90A, {n: t.dtype for n, t in seen.items()}, call.keywords, lazy.specialisation.observe_facts(seen)
         )
         request = replace(request, debug=self.function.on_out_of_range == "trap")
-        interface = rooms.requests.interface(request, self._planner(request).traces({}))
+        interface = lazy.requests.interface(request, self._planner(request).traces({}))
         self._note_uses(interface)
-        symbols = rooms.runtime.check(interface, described, call.scalars)
-        arrays = rooms.arrays.only_arrays(tensors)
+        symbols = lazy.runtime.check(interface, described, call.scalars)
+        arrays = lazy.arrays.only_arrays(tensors)
         program, variant = self._variant_for(request, symbols)
-        allowed = rooms.simulate.DEFAULT_BUDGET if budget is None else number_of(budget)
+        allowed = lazy.simulate.DEFAULT_BUDGET if budget is None else number_of(budget)
         if allowed is None or not allowed >= 0:
             fail(
                 "JIT001",
@@ -515,10 +515,10 @@ class Kernel:
         self._warn_of_assembler(program, variant)
         steps, scratch = variant.steps, variant.scratch
         kept = {s.name: s.allocate(symbols) for s in scratch if s.kept}
-        rooms.simulate.run_steps(steps, scratch, arrays | kept, call.scalars, symbols=symbols, budget=allowed)
+        lazy.simulate.run_steps(steps, scratch, arrays | kept, call.scalars, symbols=symbols, budget=allowed)
         broken = variant.broken(kept)
         if broken:
-            rooms.runtime.promises.refuse(self.function.name, broken)
+            lazy.runtime.promises.refuse(self.function.name, broken)
 
     def _warn_of_assembler(self, program: PlannedProgram, variant: Variant) -> None:
         """Warn once of a class that is simulated and would not be compiled, with the compiler's reason."""
@@ -551,8 +551,8 @@ class Kernel:
         schedule: Schedule | None = None,
     ) -> Request:
         signature = Signature.of(dtypes, static=static, keywords=keywords)
-        known = facts if facts is not None else rooms.specialisation.default_facts(self.function)
-        return rooms.specialisation.Request(self.function, signature, known, target, schedule or _unpinned())
+        known = facts if facts is not None else lazy.specialisation.default_facts(self.function)
+        return lazy.specialisation.Request(self.function, signature, known, target, schedule or _unpinned())
 
     def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> PlannedProgram:
         """Remembered for these extents and for all, as long as what the body reads from Python is known to be the
@@ -575,7 +575,7 @@ class Kernel:
         code = fingerprint(self.function.fn, dict(request.signature.keywords))
         planner = self._planners.get((request, code)) if code is not None else None
         if planner is None:
-            planner = rooms.program.Planner(request)
+            planner = lazy.program.Planner(request)
             if code is not None:
                 if len(self._planners) >= _MAX_PLANS:
                     self._planners.pop(next(iter(self._planners)))
@@ -616,7 +616,7 @@ class Kernel:
 
     def _built(self, planned: PlannedProgram, validate: bool) -> Artifact:
         with within_stack(self.function.where):
-            return rooms.build.build(planned, validate=validate)
+            return lazy.build.build(planned, validate=validate)
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
         result = {t.name: f32 if t.promise is None else i32 for t in self.function.tensors}
@@ -649,4 +649,4 @@ def _as_planned(extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 def _any_on_host(values: Iterable[object]) -> bool:
     """Whether one of these is an array that runs in the simulator."""
-    return any(rooms.is_array(value) or pytorch.is_on_cpu(value) for value in values)
+    return any(lazy.is_array(value) or pytorch.is_on_cpu(value) for value in values)

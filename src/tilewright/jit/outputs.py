@@ -19,8 +19,8 @@ from tilewright.base.cached import cached_property
 from tilewright.base.dtypes import STORED, DType, dtype_named
 from tilewright.base.expr import solve
 from tilewright.diag import fail
-from tilewright.jit import pytorch, rooms
-from tilewright.lang.fns import AtomicFn
+from tilewright.jit import lazy, pytorch
+from tilewright.lang.enums import AtomicFn
 from tilewright.lang.params import KernelFunction, TensorParam, as_declared, extent_of
 
 
@@ -318,8 +318,8 @@ def _of_floats(tensor: Any) -> bool:
 def empty(like: Any, shape: tuple[Any, ...], dtype: DType | None = None, *, zero: bool = False) -> Any:
     """A row-major tensor of the library and device of ``like``, and of its dtype where none is given; JIT007 for what
     is of neither library."""
-    if rooms.is_array(like):
-        return rooms.arrays.empty(like, shape, dtype, zero=zero)
+    if lazy.is_array(like):
+        return lazy.arrays.empty(like, shape, dtype, zero=zero)
     dtype = dtype or dtype_named(str(getattr(like, "dtype", "")))
     if pytorch.is_tensor(like) and not isinstance(dtype, DType):
         fail("JIT003", found=f"results beside a tensor of {like.dtype}", required=" ".join(map(str, STORED)))

@@ -13,7 +13,7 @@ from tilewright.protocol.timed import TimedRun, run_timed
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import SharedType
+from tilewright.transport.ops.base import SharedType
 from tilewright.transport.protocol import PROGRAM_COUNT, has_roles, protocols_of
 
 PROGRAMS, TRIPS = 2, 6

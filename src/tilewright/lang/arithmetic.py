@@ -15,8 +15,8 @@ from typing import TypeAlias
 from tilewright.base.dtypes import DTYPES, DType, bool_, e5m2, f16, f32, i8, i32, i64, promote, tf32
 from tilewright.base.expr import Const, Expr
 from tilewright.lang.axes import UNIT, Axis, Span, Unit, show_axes, whole
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn, CompareFn, ReduceFn, identity
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.source_locations import refuse
 

@@ -14,7 +14,7 @@ from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import operands_of, recorder_of
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.lang.operators import number_of, operand_of
 from tilewright.lang.params import ChosenExtent
 from tilewright.lang.recorder import Node, OpenStream, Recorder
@@ -361,7 +361,7 @@ def print_(format: str, *values: object) -> None:
     if format.count("{}") != len(values):
         refuse(
             "LNG023",
-            found=f"{format.count('{}')} places in {format!r}, {len(values)} values",
+            found=f"{format.count('{}')} placeholders in {format!r}, {len(values)} values",
             required="one {} per value",
             help='tw.print("x = {}", x)',
         )

@@ -9,8 +9,8 @@ from typing import Any
 from tilewright.base.dtypes import DType
 from tilewright.lang import arithmetic
 from tilewright.lang.calls import operands_of
-from tilewright.lang.fns import BinaryFn
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.lang.operators import number_of
 from tilewright.lang.powers import power_of_numbers
 from tilewright.lang.source_locations import refuse

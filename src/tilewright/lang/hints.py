@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from tilewright.diag import Diagnostic, Location, TilewrightError
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.lang.source_locations import here
 
 _NONE = "the language has no {}"

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Number, Operand
-from tilewright.lang.fns import BinaryFn, CompareFn
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.lang.powers import power
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.source_locations import refuse

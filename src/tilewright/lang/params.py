@@ -27,7 +27,7 @@ from tilewright.base.expr import (
     unsolved,
 )
 from tilewright.diag import Location, shown
-from tilewright.lang.fns import Numerics, OutOfRange
+from tilewright.lang.enums import Numerics, OutOfRange
 from tilewright.lang.source_locations import location, refuse
 from tilewright.lang.tensors import Promise, Tensor, TensorSpec
 

@@ -8,8 +8,8 @@ from typing import NoReturn
 from tilewright.base.dtypes import DType, f32
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
-from tilewright.lang.fns import BinaryFn
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.source_locations import refuse
 

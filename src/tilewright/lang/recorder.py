@@ -10,8 +10,8 @@ from typing import Protocol, TypeAlias
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.lang.axes import Axis, Coord, Span
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn, ReduceFn
 
 
 # Plain classes: a dataclass takes a millisecond of the import.

@@ -10,7 +10,7 @@ from tilewright.base.dtypes import i8, i32
 from tilewright.diag import shown
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Span, show_axes, whole
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
+from tilewright.lang.enums import BinaryFn, CompareFn, ReduceFn, identity
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.source_locations import refuse
 

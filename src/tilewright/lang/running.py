@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 from tilewright.base.dtypes import DType, f32, i32, i64, u32
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, show_axes
-from tilewright.lang.fns import BinaryFn, identity
+from tilewright.lang.enums import BinaryFn, identity
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.source_locations import refuse
 

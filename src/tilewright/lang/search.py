@@ -10,8 +10,8 @@ from tilewright.base.expr import Const, Expr
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Span, show_axes
 from tilewright.lang.calls import operands_of
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn, CompareFn, ReduceFn, identity
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import position_of
 from tilewright.lang.scans import tile_of
@@ -36,7 +36,7 @@ def take(x: object, index: object, axis: int | None = None) -> Tile:
     at = position_of(axis, node.axes)
     places = arithmetic.lift(rec, operands_of(index)[1][0])
     if not places.dtype.is_int:
-        refuse("LNG023", found=f"places of {places.dtype}", required="integers", help="index.to(tw.i32)")
+        refuse("LNG023", found=f"indices of {places.dtype}", required="integers", help="index.to(tw.i32)")
     if node.dtype.is_float and node.dtype.bits == 8:  # as bits: -inf is not among them
         return Tile(
             rec, arithmetic.bitcast(rec, _taken(rec, arithmetic.bitcast(rec, node, i8), places, at), node.dtype)
@@ -101,9 +101,9 @@ def _inside(rec: Recorder, places: Node, axis: Axis) -> Node:
 def _refuse_axes(x: Node, places: Node, at: int) -> NoReturn:
     refuse(
         "LNG017",
-        found=f"places of axes {show_axes(places.axes)} along axis {at} of {show_axes(x.axes)}",
-        required="places of one axis, or of the same axes but for that one",
-        help="load both with the same Ranges; a tensor takes any places: x[index[m, k], n]",
+        found=f"indices of axes {show_axes(places.axes)} along axis {at} of {show_axes(x.axes)}",
+        required="indices of one axis, or of the same axes but for that one",
+        help="load both with the same Ranges; a tensor takes any indices: x[index[m, k], n]",
     )
 
 

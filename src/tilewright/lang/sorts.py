@@ -18,7 +18,7 @@ from tilewright.base.number import number_of
 from tilewright.diag import shown
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Span
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.running import position_of
 from tilewright.lang.scans import tile_of
@@ -137,7 +137,7 @@ def _sorted(x: object, axis: int, count: int | None, descending: bool) -> tuple[
             "LNG023",
             found=f"a sort of {node.dtype}",
             required=", ".join(_KEY_BITS),
-            help="elements are sorted with their places in 64 bits: cast them to tw.i32 or tw.f32",
+            help="elements are sorted with their indices in 64 bits: cast them to tw.i32 or tw.f32",
         )
     places = (node.axes[at].size - 1).bit_length()
     packing = _Packing(node.dtype, _KEY_BITS[node.dtype.name], places, descending)

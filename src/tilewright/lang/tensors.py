@@ -11,7 +11,7 @@ from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import UNIT, Axis, Coord, Span, Unit, axis_symbol, whole
-from tilewright.lang.fns import AtomicFn, BinaryFn
+from tilewright.lang.enums import AtomicFn, BinaryFn
 from tilewright.lang.operators import number_of, operand_of
 from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.shapes import Shape

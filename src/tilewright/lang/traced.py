@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.lang.source_locations import AS_MANY_NAMES, names_unpacked_by, refuse, truth_asked_by, user_frame
 
 _TRUTH_HELP = {
@@ -150,7 +150,7 @@ class Traced:
                 "LNG041",
                 found=f"one {type(self).__name__} for {names} names",
                 required=AS_MANY_NAMES,
-                help="count the names on the left, and the blocks; places of sorted elements are tw.argsort(x, axis)",
+                help="count the names on the left, and the blocks; indices of sorted elements are tw.argsort(x, axis)",
             )
         self._refuse_value("iteration", "loop with `for k in tw.stream(extent, step)`; index axes with Ranges")
 

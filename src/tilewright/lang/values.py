@@ -16,7 +16,7 @@ from tilewright.diag import shown
 from tilewright.lang import arithmetic, regroup
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Span, show_axes
-from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.lang.enums import BinaryFn, ReduceFn
 from tilewright.lang.operators import Operators, number_of, operand_of
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import refuse_state, running
@@ -311,7 +311,7 @@ class Value(_Recorded):
             "LNG019",
             found=f"a {type(self).__name__} of axes {show_axes(self.axes)} indexed by {_show_key(items)}",
             required="None, :, ..., and numbers and slices that take an element along axes of known extent",
-            help="index the tensor instead, x[m, 0] or x[m, :32]; tw.take(tile, index, axis) gives elements at places",
+            help="index the tensor instead, x[m, 0] or x[m, :32]; tw.take(tile, index, axis) gives elements at indices",
         )
 
     def __setitem__(self, key: object, value: object) -> NoReturn:

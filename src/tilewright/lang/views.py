@@ -11,7 +11,7 @@ from typing import NoReturn, TypeAlias
 from tilewright.base.expr import Const, Expr, Sym, expr
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Coord, Span, axis_symbol
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.regroup import Group, regrouped
 from tilewright.lang.source_locations import refuse

@@ -15,7 +15,7 @@ from tilewright.diag import fail
 from tilewright.layout import gf2_vectors
 from tilewright.layout.bit_expr import BitField, linear_expr
 from tilewright.layout.checks import log2_size
-from tilewright.layout.plan import (
+from tilewright.layout.conversion_plan import (
     THREAD,
     ConversionCost,
     ConversionPlan,

@@ -20,7 +20,6 @@ from tilewright.diag import fail
 from tilewright.hw.banks import LINE_BYTES
 from tilewright.hw.tensormap import PATTERNS, Swizzle, SwizzlePattern
 from tilewright.layout.checks import extent, integer
-from tilewright.layout.f2 import F2Layout
 from tilewright.layout.xor_swizzle import UNMOVED, XorSwizzle
 
 
@@ -201,17 +200,3 @@ class SharedTile:
                 field = linear // (1 << (source - unit))
             terms.append(field % (1 << bits) * (1 << (target - unit)))
         return terms
-
-    def f2(self) -> F2Layout:
-        """Byte offset to (dim0, dim1, byte) as an F2 layout (LAY003 unless all extents are powers of two)."""
-        plain = F2Layout.identity(self.element_bytes, "offset", "byte")
-        fast, slow = ("dim0", "dim1") if self.transposed else ("dim1", "dim0")
-        plain = plain * F2Layout.identity(self.panel, "offset", fast)
-        plain = plain * F2Layout.zeros(self.pitch_bytes // (self.panel * self.element_bytes), "offset", fast)
-        plain = plain * F2Layout.identity(self.rows, "offset", slow) * F2Layout.identity(self.panels, "offset", fast)
-        n = plain.in_bits
-        columns = [1 << i for i in range(n)]
-        for target, source in (*self.pattern.pairs, *self.exchange.pairs):
-            columns[source] |= 1 << target
-        swizzle = F2Layout(plain.ins, (("offset", n),), tuple(columns))
-        return swizzle.compose(plain).transpose_outs(("dim0", "dim1", "byte"))

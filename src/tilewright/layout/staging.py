@@ -17,7 +17,7 @@ from tilewright.hw.spaces import ThreadGroup
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.hw.target.sm_80 import MATRIX_COUNTS, MATRIX_ROW_BYTES
 from tilewright.layout.banks import WaveAccess, instruction
-from tilewright.layout.plan import (
+from tilewright.layout.conversion_plan import (
     REGISTER,
     THREAD,
     Access,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Expr, expr
 from tilewright.hw.tensormap import PATTERNS, Swizzle
-from tilewright.layout.f2 import F2Layout
 from tilewright.layout.int_tuple import Leaf
 from tilewright.layout.swizzle import CuteSwizzle
 
@@ -78,13 +77,6 @@ class XorSwizzle:
     def mode(self) -> Swizzle | None:
         """The mode in which TMA and wgmma swizzle so, if there is one."""
         return next((m for m, p in PATTERNS.items() if tuple(sorted(p.pairs)) == self.pairs), None)
-
-    def f2(self, bits: int) -> F2Layout:
-        """As an F2 layout of ``bits`` address bits (axes ``offset`` to ``offset``)."""
-        columns = [1 << i for i in range(bits)]
-        for target, source in self.pairs:
-            columns[source] |= 1 << target
-        return F2Layout((("offset", bits),), (("offset", bits),), tuple(columns))
 
     def __str__(self) -> str:
         if not self.pairs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.hw.rules import Consequence, HardwareRule
+from tilewright.hw.rules.row import Consequence, HardwareRule
 from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, MAX_RANK, SWIZZLE_SPAN_BYTES
 from tilewright.legal.predicates import compile_predicates, instances
 from tilewright.legal.tensormap import FIELDS, in_force

@@ -21,9 +21,9 @@ from math import prod
 from tilewright.base.dtypes import DType
 from tilewright.base.verdict import Legal
 from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE, SLOT_CYCLES
+from tilewright.hw.rules.wgmma import CORE_ROW_BYTES
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import Direction, Swizzle
-from tilewright.hw.wgmma import CORE_ROW_BYTES
 from tilewright.layout.register import RegisterLayout
 from tilewright.legal import wgmma
 from tilewright.legal.factor import offsets_of, smem_layout

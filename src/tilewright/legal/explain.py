@@ -10,8 +10,8 @@ from tilewright.base.expr import TRUE, sym
 from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
 from tilewright.diag import Diagnostic, fail, render
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw import bulk, limits, tcgen05, tensormap_rules, wgmma
-from tilewright.hw.rules import HardwareRule
+from tilewright.hw.rules import bulk, limits, tcgen05, tensormap_encode, wgmma
+from tilewright.hw.rules.row import HardwareRule
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, SHARED_ALIGN_BYTES, DataType, Direction, Swizzle
 from tilewright.legal.check import diagnostic, element_type, target_named
@@ -23,7 +23,7 @@ from tilewright.legal.tensormap import TensorMapRequest
 from tilewright.legal.tma import DATA_TYPES, TileAccess
 
 TOPICS: dict[str, tuple[HardwareRule, ...]] = {
-    "tensormap": tensormap_rules.RULES,
+    "tensormap": tensormap_encode.RULES,
     "bulk": bulk.RULES,
     "wgmma": wgmma.RULES,
     "tcgen05": tcgen05.RULES,

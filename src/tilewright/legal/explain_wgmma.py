@@ -9,9 +9,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
 from tilewright.diag import Diagnostic, fail, render
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw.target import SM90A, Target
-from tilewright.hw.tensormap import PATTERNS, Swizzle
-from tilewright.hw.wgmma import (
+from tilewright.hw.rules.wgmma import (
     CORE_ROW_BYTES,
     CORE_ROWS,
     INSTRUCTION_K_BITS,
@@ -19,6 +17,8 @@ from tilewright.hw.wgmma import (
     MAX_N,
     OPERAND_TYPES,
 )
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.legal.check import element_type
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand, WgmmaOperandPlan, legalise

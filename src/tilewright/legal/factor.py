@@ -24,10 +24,10 @@ from tilewright.diag import fail
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import PATTERNS
 from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.conversion_plan import ConversionPlan, PlanKind
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.equality import Equal, ProofKind, equal, f2_of
 from tilewright.layout.f2 import F2Layout
-from tilewright.layout.plan import ConversionPlan, PlanKind
 from tilewright.layout.register import LANES, RegisterLayout
 from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 from tilewright.legal.facts import Facts

@@ -29,7 +29,7 @@ from tilewright.base.expr import (
     sym,
 )
 from tilewright.base.verdict import Violation
-from tilewright.hw.rules import HardwareRule, Per
+from tilewright.hw.rules.row import HardwareRule, Per
 from tilewright.hw.tensormap import ENUMERATORS, MAX_RANK
 
 DIMENSION_FIELDS = ("global_dim", "box_dim", "element_stride", "start_coordinate")

@@ -7,7 +7,7 @@ from enum import Enum
 
 from tilewright.base.expr import TRUE, Expr
 from tilewright.hw.copy_prices import CopyMethod
-from tilewright.legal.phases import Phases
+from tilewright.legal.misaligned_pitch import Phases
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan
 

@@ -19,7 +19,7 @@ from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, MAX_SMEM_TILE_BYTES, PATTERNS, Direction, Swizzle
 from tilewright.legal.facts import Facts, index_symbol
-from tilewright.legal.phases import phases
+from tilewright.legal.misaligned_pitch import phases
 from tilewright.legal.prices import Workload, extra_seconds
 from tilewright.legal.proof import prove_view
 from tilewright.legal.reinterpret import recasts

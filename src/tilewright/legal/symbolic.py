@@ -8,7 +8,7 @@ from functools import cache
 
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of
 from tilewright.base.verdict import Violation
-from tilewright.hw.rules import REFUSES, Consequence
+from tilewright.hw.rules.row import REFUSES, Consequence
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, MAX_RANK, SWIZZLE_SPAN_BYTES
 from tilewright.legal.facts import Facts

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
 from tilewright.base.verdict import Illegal, Legal
-from tilewright.hw.target import SM100A, Target
-from tilewright.hw.tcgen05 import (
+from tilewright.hw.rules.tcgen05 import (
     AB_FORMAT,
     D_FORMAT,
     DESCRIPTOR,
@@ -20,8 +19,9 @@ from tilewright.hw.tcgen05 import (
     LAYOUT_TYPE,
     RULES,
 )
+from tilewright.hw.rules.wgmma import CORE_ROWS, INSTRUCTION_K_BITS
+from tilewright.hw.target import SM100A, Target
 from tilewright.hw.tensormap import PATTERNS, Swizzle
-from tilewright.hw.wgmma import CORE_ROWS, INSTRUCTION_K_BITS
 from tilewright.legal.predicates import broken
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tensormap import cc_of

@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any
 
 from tilewright.base.verdict import Illegal, Legal, Legality, Unknown, Violation
-from tilewright.hw.rules import REFUSES, Consequence, HardwareRule
+from tilewright.hw.rules.row import REFUSES, Consequence, HardwareRule
+from tilewright.hw.rules.tensormap_encode import RULES
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import (
     ELEMENT_BITS,
@@ -25,7 +26,6 @@ from tilewright.hw.tensormap import (
     OobFill,
     Swizzle,
 )
-from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.predicates import RuleInstance, compile_predicates, found, instances
 
 AXES = range(MAX_RANK)

@@ -20,9 +20,7 @@ from functools import lru_cache
 from tilewright.base.dtypes import DType
 from tilewright.base.verdict import Illegal, Legal, Repair, Repairs
 from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE
-from tilewright.hw.target import SM90A, Target
-from tilewright.hw.tensormap import PATTERNS, Swizzle
-from tilewright.hw.wgmma import (
+from tilewright.hw.rules.wgmma import (
     CORE_ROW_BYTES,
     CORE_ROWS,
     DESCRIPTOR,
@@ -34,6 +32,8 @@ from tilewright.hw.wgmma import (
     RULES,
     DescriptorField,
 )
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.legal.factor import offsets_of, rewrites, smem_layout
 from tilewright.legal.predicates import broken
 from tilewright.legal.smem_tile import SmemTile

@@ -14,7 +14,7 @@ from tilewright.artifact.store import ArtifactStore
 from tilewright.base.dtypes import DTYPES, DType, dtype_named
 from tilewright.base.expr import symbol_plus
 from tilewright.diag import fail
-from tilewright.jit import pytorch, rooms
+from tilewright.jit import lazy, pytorch
 from tilewright.lang.params import extent_of
 from tilewright.ops.pytorch import Tensor, as_tuple, constant, torch
 from tilewright.ops.routes import Bind, Pick, Routes, Steps, binding, made_as, picker
@@ -183,12 +183,12 @@ class Execution:
     def looked_up(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, dict[str, Any]]:
         """The lookup key of a launch: the kernel, and dtypes, facts and keywords of the call."""
         kernel, tensors = self._operands(values, results)
-        observed = rooms.specialisation.Observed
+        observed = lazy.specialisation.Observed
         seen = {
             p.name: observed(_element(t), t.storage_offset() * t.element_size(), tuple(t.shape), tuple(t.stride()))
             for p, t in zip(kernel.function.tensors, tensors, strict=True)
         }
-        facts = rooms.specialisation.observe_facts(seen)
+        facts = lazy.specialisation.observe_facts(seen)
         return kernel, {"dtypes": {n: o.dtype for n, o in seen.items()}, "facts": facts, **self._given(values)}
 
     def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:

@@ -17,8 +17,8 @@ _NORMS = ("q_norm", "k_norm")
 _CACHES = ("cache", "past_key_values")
 """What its forward calls the cache, by the release."""
 _WINS = {"inference": True, "training": False}
-"""In graphs of ``torch.compile``. Without gradients a layer of 128 experts, 4,096 tokens, takes 1183 us (H200), with its
-norms alone as operators 1204 to 1285; training has not been timed: there its norms alone are operators."""
+"""In graphs of ``torch.compile``. Without gradients a layer of 128 experts, 4,096 tokens, takes 1183 us (H200), with
+its norms alone as operators 1204 to 1285; training has not been timed: there its norms alone are operators."""
 
 
 def propose(module: Any) -> Proposal | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewright import Kernel
 from tilewright.base.dtypes import DType, bf16, f16, f32, i32
-from tilewright.jit import rooms
+from tilewright.jit import lazy
 from tilewright.lang.params import TensorParam
 from tilewright.ops.kernels import (
     add,
@@ -61,12 +61,12 @@ class Ready:
     @property
     def facts(self) -> CallFacts:
         """The facts of a call with such tensors, each allocated separately."""
-        observed = rooms.specialisation.Observed
+        observed = lazy.specialisation.Observed
         extents = dict(self.extents)
         shapes = {
             tensor.name: tuple(extents[d] if isinstance(d, str) else d for d in tensor.dims) for tensor in self.tensors
         }
-        return rooms.specialisation.observe_facts(
+        return lazy.specialisation.observe_facts(
             {name: observed(self.dtypes[name], 0, shape, _compact(shape)) for name, shape in shapes.items()}
         )
 

@@ -1,10 +1,10 @@
 """Calls of an operator such as were served before: guarded inputs, results of known shapes, launches of known plans.
 
-A route is made of an ordinary call. Its guard (``runtime.guards``) tells that a later call has inputs of the same
-class, dispatch keys, dtype, device, shape and strides, so that it would end in the same launches: it tells subclasses,
-transforms, tracing, autocast and negative views. Under modes and forward-mode differentiation no route is taken
-(``is_watched``), under autocast, whose dtype is no dispatch key, none is made. Addresses are read anew at each call,
-and their alignment is compared with the plans'.
+A route is made of an ordinary call. Its guard (``runtime.tensor_guards``) tells that a later call has inputs of the
+same class, dispatch keys, dtype, device, shape and strides, so that it would end in the same launches: it tells
+subclasses, transforms, tracing, autocast and negative views. Under modes and forward-mode differentiation no route is
+taken (``is_watched``), under autocast, whose dtype is no dispatch key, none is made. Addresses are read anew at each
+call, and their alignment is compared with the plans'.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from tilewright.jit import pytorch
 from tilewright.ops.pytorch import Tensor, is_watched, torch
-from tilewright.runtime import guards
+from tilewright.runtime import tensor_guards
 from tilewright.runtime.allocator import LEGACY_STREAM
 from tilewright.runtime.arguments import compact
 from tilewright.runtime.call_cache import CallCache
@@ -111,7 +111,7 @@ class Route(NamedTuple):
     """``inputs`` takes the tensors that the guard is of; ``absent`` are positions of optional tensors that are None.
     ``with_gradient``: one of the tensors wants a gradient."""
 
-    check: guards.Check
+    check: tensor_guards.Check
     inputs: Pick
     absent: tuple[int, ...]
     keywords: tuple[Hashable, ...]
@@ -135,7 +135,7 @@ class Routes:
         if is_watched():  # before all else: a compiled graph must not depend on what is known
             return None
         latest = self._known.latest
-        if not latest or guards.has_nested(values[: self._tensors]):
+        if not latest or tensor_guards.has_nested(values[: self._tensors]):
             return None
         keywords = self._keywords(values)
         route = _matching(latest, values, keywords)
@@ -161,7 +161,7 @@ class Routes:
             return
         inputs = tuple(i for i in range(self._tensors) if values[i] is not None)
         tensors = tuple(values[i] for i in inputs)
-        found = guards.guard(tensors)
+        found = tensor_guards.guard(tensors)
         if found is not None:
             absent = tuple(i for i in range(self._tensors) if values[i] is None)
             wanted = any(t.requires_grad for t in tensors)

@@ -1,6 +1,6 @@
 """What an op does, as data: its effects, in the order in which they happen.
 
-Every op of ``protocol.ops`` lists its effects beside its class. The provers, the checks of form, prices, the timed run
+Every op of ``protocol.ops`` lists its effects beside its class. The provers, the op constraints, prices, the timed run
 and the repair interpret the list; none of them asks which op it is. The explorer (``contract.explore``) is the judge of
 the provers, so it has its own operational semantics and does not read this table.
 

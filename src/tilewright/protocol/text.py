@@ -360,7 +360,7 @@ def _fits(hint: Any, value: Any) -> bool:
 
 
 def _unreadable(found: str) -> NoReturn:
-    fail("MBR007", found=found, required="protocol(...), its declarations, and steps in the words of protocol.ops")
+    fail("MBR007", found=found, required="protocol(...), its declarations, and steps by the names of protocol.ops")
 
 
 def _expr(node: ast.expr) -> Expr:

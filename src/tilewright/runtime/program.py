@@ -22,7 +22,7 @@ from tilewright.base.expr import ExprError, first_of
 from tilewright.base.readable import summary
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
-from tilewright.runtime import guards, promises
+from tilewright.runtime import promises, tensor_guards
 from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import TensorDescription, describe
 from tilewright.runtime.binding import aliasing, bind, refuse_left_out
@@ -47,7 +47,7 @@ class GuardedPlan(NamedTuple):
     """A plan with what arguments must be to be served by it: ``residues`` of addresses (position, modulus, rest), and
     values of integer scalars that decide (position, value)."""
 
-    check: guards.Check
+    check: tensor_guards.Check
     data_ptr: Callable[[Any], int]
     plan: LaunchPlan
     residues: tuple[tuple[int, int, int], ...]
@@ -143,7 +143,7 @@ class Program:
         if not latest:
             return None
         tensors = self._pick(values)
-        if guards.has_nested(tensors):
+        if tensor_guards.has_nested(tensors):
             return None
         found = _matching(latest, tensors, values)
         if found is None:
@@ -227,7 +227,7 @@ class Program:
         plan.looked_up += 1
         if plan.looked_up & (plan.looked_up - 1):
             return
-        made = guards.guard(self._pick(values))
+        made = tensor_guards.guard(self._pick(values))
         if made is None:
             return
         places = enumerate(zip(addresses, self._places, strict=True))

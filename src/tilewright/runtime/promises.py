@@ -54,7 +54,7 @@ def refuse(kernel: str, promises: Sequence[str]) -> NoReturn:
         "RUN023",
         found=f"{', '.join(promises)} of {kernel}: the launch stored nothing",
         required="integers for which it holds",
-        help="mend the tensor, or add with tw.reduce_add; tw.check() right after a call tells which it was",
+        help="correct the tensor, or add with tw.reduce_add; tw.check() right after a call tells which it was",
     )
 
 

@@ -163,7 +163,7 @@ def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel
     classes = classify(kernel)
     values = [r for op in kernel.walk() for r in op.results if is_tile(r)]
     smallest = [r for op in trace(dict.fromkeys(autos, 1)).walk() for r in op.results if is_tile(r)]
-    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
+    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.StreamLoop)}
     sizes: dict[object, int] = {}
     owners: dict[object, str] = {}
     streamed: set[str] = set()
@@ -192,7 +192,10 @@ def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel
     smallest_bytes = min((t.element.bytes for t in tensors), default=4)
     reduces = any(isinstance(op, tile.Reduce | tile.Scan | tile.Sort) for op in kernel.walk())
     carried = any(
-        isinstance(op, tile.Scan) and op.before for s in kernel.walk() if isinstance(s, tile.Stream) for op in s.walk()
+        isinstance(op, tile.Scan) and op.before
+        for s in kernel.walk()
+        if isinstance(s, tile.StreamLoop)
+        for op in s.walk()
     )
     return Structure(found, tuple(shapes), smallest_bytes, reduces, carried, unaligned_ends(kernel, facts))
 

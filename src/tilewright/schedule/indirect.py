@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Const, Expr, Product, Sym, all_of
 from tilewright.lang.axes import axis_symbol
-from tilewright.schedule.plan import aligned, loaded_of
+from tilewright.schedule.placement import aligned, loaded_of
 from tilewright.schedule.values import ValueLowering
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
@@ -92,7 +92,7 @@ def _limits(kernel: tile.Kernel) -> Limits:
         limits.add(program_index(axis), extent.expr)
     limits.known = {**limits.known, **dict.fromkeys(loaded_of(kernel), (0, MAX_EXTENT))}
     for op in kernel.walk():
-        if isinstance(op, tile.Stream):
+        if isinstance(op, tile.StreamLoop):
             limits.add(op.counter.data, op.trip.expr)
     return limits
 

@@ -14,7 +14,7 @@ from xdsl.ir import Block, Region, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr
 from tilewright.hw.spaces import ThreadGroup
-from tilewright.layout.plan import (
+from tilewright.layout.conversion_plan import (
     ConversionPlan,
     MatrixInstruction,
     Pick,

@@ -18,7 +18,7 @@ from tilewright.schedule.indirect import GatheredAddresses
 from tilewright.schedule.layout_conversions import ConversionContext, convert
 from tilewright.schedule.map_builder import Buffered, ClassId
 from tilewright.schedule.misaligned_rows import SYMBOL
-from tilewright.schedule.plan import aligned
+from tilewright.schedule.placement import aligned
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.values import ValueLowering
 from tilewright.tile import dialect as tile

@@ -113,7 +113,7 @@ class LoopLowering(MoveLowering):
             self.emit(t.Barrier(), op)
         self.emit(t.Bind(op.symbol.data, given, None if op.most is None else op.most.expr), op)
 
-    def stream(self, op: tile.Stream, *, split: bool) -> None:
+    def stream(self, op: tile.StreamLoop, *, split: bool) -> None:
         written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.FragmentWrite))
         self.snapshot([f for f in written if f in self.scope.buffers], op)
         self.hoist(op)
@@ -146,7 +146,7 @@ class LoopLowering(MoveLowering):
         result = builder.emit(defining(write.value), [old, new], element(write.frag))
         self.finish(builder, [result], [target.buffer], write, spans_of(write.frag), constant=False)
 
-    def loops_of(self, op: tile.Stream, *, split: bool) -> None:
+    def loops_of(self, op: tile.StreamLoop, *, split: bool) -> None:
         """The stream's loop, or two: whole steps without guards, then the partial one. A stream that ends before it
         begins has no whole steps, rather than fewer than none."""
         span, trip, counter = op.axis.data, op.trip.expr, op.counter.data
@@ -166,7 +166,7 @@ class LoopLowering(MoveLowering):
                 whole = Sym(name)
         self.loop(op, whole, trip, split=False)
 
-    def loop(self, op: tile.Stream, begin: Expr, end: Expr, *, split: bool) -> None:
+    def loop(self, op: tile.StreamLoop, begin: Expr, end: Expr, *, split: bool) -> None:
         block = Block()
         self.loops += 1
         with self.into(block):
@@ -174,7 +174,7 @@ class LoopLowering(MoveLowering):
         self.loops -= 1
         self.emit(t.For(op.counter.data, begin, end, expr(1), Region(block)), op)
 
-    def hoist(self, op: tile.Stream) -> None:
+    def hoist(self, op: tile.StreamLoop) -> None:
         """Values from outside that the loop uses are computed before it, unless they are constants or indices."""
         for inner in op.walk():
             if inner is op:
@@ -199,7 +199,7 @@ class LoopLowering(MoveLowering):
 _FOLDS = {"sum": "add", "max": "max", "min": "min"}
 
 
-def sinkable(write: tile.FragmentWrite, stream: tile.Stream) -> tile.Reduce | tile.Histogram | None:
+def sinkable(write: tile.FragmentWrite, stream: tile.StreamLoop) -> tile.Reduce | tile.Histogram | None:
     """The reduction or histogram that a stream only accumulates: ``f += x.sum(axis)``, with f untouched otherwise in
     its body.
 

@@ -17,11 +17,11 @@ from tilewright.base.expr import TRUE, Sym, all_of
 from tilewright.schedule.histogram import count, lower_histogram
 from tilewright.schedule.loops import LoopLowering
 from tilewright.schedule.misaligned_rows import SYMBOL
-from tilewright.schedule.numerics_rewrites import contracted
 from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.scan import ScanLowering
 from tilewright.schedule.sort import SortLowering
+from tilewright.schedule.transforms.numerics import contracted
 from tilewright.schedule.values import LoweringScope
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -124,7 +124,7 @@ class Lowering(LoopLowering):
                 count(self, op, self.partials[op][0])
             case tile.Histogram():
                 lower_histogram(self, op)
-            case tile.Stream():
+            case tile.StreamLoop():
                 self.stream(op, split=split)
             case tile.Bind():
                 self.bind(op)

@@ -9,7 +9,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.schedule.distribute import Distribution
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element

@@ -109,11 +109,11 @@ def _distance(op: Access, unit: int, element: DType, name: str) -> Expr | None:
     return None if distance.symbols & inside else distance
 
 
-def _streams(op: Access) -> list[tile.Stream]:
-    found: list[tile.Stream] = []
+def _streams(op: Access) -> list[tile.StreamLoop]:
+    found: list[tile.StreamLoop] = []
     parent = op.parent_op()
     while parent is not None:
-        if isinstance(parent, tile.Stream):
+        if isinstance(parent, tile.StreamLoop):
             found.append(parent)
         parent = parent.parent_op()
     return found

@@ -13,8 +13,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.hw.target import Target
 from tilewright.transport import dialect as t
-from tilewright.transport.base import RegistersType
-from tilewright.transport.tensor_core import Wgmma
+from tilewright.transport.ops.base import RegistersType
+from tilewright.transport.ops.tensor_core import Wgmma
 
 _DOUBTFUL = 0.35
 """Of the registers a thread may have. Of 180 texts that NVRTC assembled for ``tools/random_kernels.py``, 146 were below

@@ -15,7 +15,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.dtypes import DType, e5m2, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
-from tilewright.lang.fns import identity
+from tilewright.lang.enums import identity
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.map_builder import Buffered, MapBuilder
@@ -144,7 +144,7 @@ class Reduction:
         total, latest = partials
         self.sum_of([(latest, 0), (self.folded()[0], 0)], latest)
         stream = self.op.parent_op()
-        assert isinstance(stream, tile.Stream)
+        assert isinstance(stream, tile.StreamLoop)
         ended = Block()
         with self.lowering.into(ended):
             self.join(total, latest)

@@ -28,7 +28,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, expr, minimum, negate, simplify
-from tilewright.lang.fns import identity
+from tilewright.lang.enums import identity
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.distribute import InRegisters, InThreads

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.layout.register import LANES
 from tilewright.schedule.distribute import InRegisters, InThreads, ceil_power
 from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder

@@ -10,10 +10,10 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import TRUE
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
-from tilewright.transport.base import RegistersType
+from tilewright.transport.ops.base import RegistersType
 
 MOST, _MANY_THREADS = 14_000, 256
 """Instructions from which more threads, or smaller tiles, are tried: 3 to 4 s of NVRTC; half of it in CTAs of fewer

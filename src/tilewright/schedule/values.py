@@ -12,13 +12,13 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Const, Expr, Sum, Sym, all_of, simplify
 from tilewright.lang.axes import Span
-from tilewright.layout.plan import ConversionPlan
+from tilewright.layout.conversion_plan import ConversionPlan
 from tilewright.layout.register import RegisterLayout
 from tilewright.schedule.distribute import Distribution, floor_power
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
 from tilewright.schedule.misaligned_rows import Skew
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.schedule.relayout import Relayout
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index

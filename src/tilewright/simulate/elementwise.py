@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.lang.elementwise import of_number
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.values import LARGEST, rounded
 

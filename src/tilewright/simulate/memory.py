@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tilewright.base.expr import Const
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.simulate.arena import Arena, SharedConflict
 from tilewright.simulate.arguments import BoundTensor
 from tilewright.simulate.registers import RegisterBuffer, masked

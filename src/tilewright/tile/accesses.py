@@ -31,7 +31,7 @@ from tilewright.base.expr import (
 )
 from tilewright.diag import Label, Location
 from tilewright.lang.axes import Axis, Coord, Span, show_axes
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.lang.recorder import Array
 from tilewright.lang.source_locations import here, refuse
 from tilewright.tile.limits import Limits

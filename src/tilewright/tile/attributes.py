@@ -17,8 +17,8 @@ from xdsl.printer import Printer
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.expr import Expr, ExprError, parse
 from tilewright.lang.axes import UNIT, Axis, Coord, Span
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
 
 
 def _parse_expr(parser: AttrParser) -> Expr:

@@ -203,7 +203,7 @@ class KernelBuilder:
         span = Span(start + sym(counter) * step, step, stop)
         self._accesses.walk(start, span)
         body = Block()
-        op = dialect.Stream(counter, span, start, trip, Region(body))
+        op = dialect.StreamLoop(counter, span, start, trip, Region(body))
         self._emit(op)
         self._loops.append(enter(OpenStream(op, span), counter, frame, self._is_dead))
         self._blocks.append(body)

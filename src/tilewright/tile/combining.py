@@ -16,8 +16,8 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.lang import arithmetic
-from tilewright.lang.fns import BinaryFn, CompareFn
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.lang.recorder import Combine, Node, Recorder
 from tilewright.lang.source_locations import refuse
 from tilewright.tile.elements import Binary, Cast, Compare, Constant, Fma, ScalarExpr, Select, Unary

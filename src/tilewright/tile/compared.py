@@ -18,7 +18,7 @@ from xdsl.ir import Block, SSAValue
 
 from tilewright.base.dtypes import i64
 from tilewright.base.expr import Expr, Sym, own
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.tile.elements import (
     Binary,
     Broadcast,
@@ -33,7 +33,7 @@ from tilewright.tile.elements import (
     Transpose,
 )
 from tilewright.tile.ops import tile_type
-from tilewright.tile.structure import Bind, Kernel, Stream
+from tilewright.tile.structure import Bind, Kernel, StreamLoop
 
 HALF = (1 << 30) - (1 << 21)
 """Shifts are clipped to -HALF .. HALF; plus HALF they are within the bounds of an integer that ``Bind`` names."""
@@ -41,7 +41,7 @@ HALF = (1 << 30) - (1 << 21)
 
 def bind_shifts(kernel: Kernel) -> None:
     """Name (``Bind``) the loaded integers that shift compared indices in a kernel's loops with products."""
-    for stream in [op for op in kernel.body.block.ops if isinstance(op, Stream)]:
+    for stream in [op for op in kernel.body.block.ops if isinstance(op, StreamLoop)]:
         if not any(isinstance(op, Dot) for op in stream.body.block.ops):
             continue
         for value in dict.fromkeys(_loaded(stream)):
@@ -49,7 +49,7 @@ def bind_shifts(kernel: Kernel) -> None:
                 _bind(kernel, stream, value)
 
 
-def shifts(stream: Stream) -> dict[SSAValue, Expr]:
+def shifts(stream: StreamLoop) -> dict[SSAValue, Expr]:
     """Each loaded integer that is bound before a stream, with the symbol of its value plus ``HALF``."""
     block = stream.parent_block()
     found: dict[SSAValue, Expr] = {}
@@ -88,7 +88,7 @@ def _widens(cast: Cast) -> bool:
     return narrow.is_int and wide.is_int and narrow.bits <= wide.bits
 
 
-def _loaded(stream: Stream) -> Iterator[SSAValue]:
+def _loaded(stream: StreamLoop) -> Iterator[SSAValue]:
     """Integers of no axes in the comparisons of a stream's selects that hold for steps before some step: the indices of
     the stream stand on the smaller side."""
     for select in stream.body.block.ops:
@@ -102,7 +102,7 @@ def _loaded(stream: Stream) -> Iterator[SSAValue]:
             yield from (v for v in numbers if tile_type(v).rank == 0 and tile_type(v).element.is_int)
 
 
-def _bind(kernel: Kernel, stream: Stream, value: SSAValue) -> None:
+def _bind(kernel: Kernel, stream: StreamLoop, value: SSAValue) -> None:
     taken = {op.symbol.data for op in kernel.walk() if isinstance(op, Bind)}
     symbol = next(name for n in range(len(taken) + 1) if (name := own(f"b{n}")) not in taken)
     wide = None if tile_type(value).element == i64 else Cast(value, i64)

@@ -11,8 +11,8 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.base.dtypes import i64
 from tilewright.base.expr import Const, Expr, Sym, expr, maximum, own
 from tilewright.lang.axes import Axis, Span, axis_symbol
-from tilewright.lang.fns import BinaryFn
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.lang.values import ON_INTEGERS
 from tilewright.tile import elements
 from tilewright.tile.accesses import Accesses

@@ -80,7 +80,7 @@ from tilewright.tile.structure import Kernel as Kernel
 from tilewright.tile.structure import Load as Load
 from tilewright.tile.structure import Print as Print
 from tilewright.tile.structure import Store as Store
-from tilewright.tile.structure import Stream as Stream
+from tilewright.tile.structure import StreamLoop as StreamLoop
 from tilewright.tile.structure import Trap as Trap
 from tilewright.tile.structure import Yield as Yield
 
@@ -121,7 +121,7 @@ Tile = Dialect(
         FragmentInit,
         FragmentRead,
         FragmentWrite,
-        Stream,
+        StreamLoop,
         Bind,
         Yield,
         Print,

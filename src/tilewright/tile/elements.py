@@ -21,8 +21,8 @@ from xdsl.irdl import (
 from tilewright.base.dtypes import DType, bool_, f32, i8, i32, i64, tf32
 from tilewright.base.expr import Expr
 from tilewright.lang.axes import UNIT, Axis, Span
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn, CompareFn, ReduceFn
 from tilewright.lang.regroup import Group, regrouped
 from tilewright.tile.attributes import (
     BinaryFnAttr,

@@ -10,7 +10,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 
 from tilewright.base.expr import Expr, own
 from tilewright.lang.axes import Axis, Span, axis_symbol
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.tile.attributes import AtomicFnAttr, ExprAttr, TensorType, TileType, UnitAxisAttr
 from tilewright.tile.ops import TileOp, exprs, require, tensor_type, tile_type
 

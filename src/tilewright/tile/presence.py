@@ -53,7 +53,7 @@ def joint(nodes: Sequence[Node], whole: Callable[[Presence], bool]) -> Presence 
     if len(found) > 1:
         refuse(
             "LNG035",
-            found=f"{len(found)} operands whose elements are absent at different places{_edges(found)}",
+            found=f"{len(found)} operands whose elements are absent at different coordinates{_edges(found)}",
             required="operands that left their tensors at the same coordinates",
             help="say what stands for absent elements: x[t - 1].fill(0.0)",
         )

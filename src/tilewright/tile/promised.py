@@ -9,7 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.lang.axes import Span, axis_symbol
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.lang.values import ON_INTEGERS
 from tilewright.tile.elements import Binary, Broadcast, Cast, Constant, Expand, Select, Transpose
 from tilewright.tile.indirect import Gather, Scatter, ScatterReduce, index_symbol

@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr, Sym
 from tilewright.lang.axes import Coord, Span
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.tile import dialect as tile
 
 Access: TypeAlias = tile.Load | tile.Store | tile.AtomicReduce
@@ -148,7 +148,7 @@ def hint(value: SSAValue) -> str:
     return op.name.removeprefix("tile.") if op is not None else "v"
 
 
-def filled(stream: tile.Stream) -> tuple[Span, ...]:
+def filled(stream: tile.StreamLoop) -> tuple[Span, ...]:
     """The ranges that contain all elements a stream leaves behind; none if it writes tensors or prints."""
     inside = list(stream.walk())
     if any(isinstance(op, (*tile.WRITES, tile.Print, tile.Trap)) for op in inside):
@@ -184,7 +184,7 @@ def source_of(value: SSAValue, *, casts: bool = False) -> tuple[SSAValue, tuple[
     return value, perm
 
 
-def chained(stream: tile.Stream) -> bool:
+def chained(stream: tile.StreamLoop) -> bool:
     """Whether a product in a stream multiplies what is computed from another's result."""
     pending = [v for op in stream.walk() if isinstance(op, tile.Dot) for v in op.operands]
     seen = set[SSAValue]()

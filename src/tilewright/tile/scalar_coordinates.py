@@ -20,11 +20,11 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.base.dtypes import i64
 from tilewright.base.expr import Expr, Sym, own
 from tilewright.lang.axes import Coord, Span, axis_symbol
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.tile.elements import Binary, Cast, Compare, Constant, Dot, Expand, ScalarExpr, Select, Transpose
 from tilewright.tile.indirect import Gather, index_symbol
 from tilewright.tile.ops import tensor_type, tile_type
-from tilewright.tile.structure import Bind, Kernel, Load, Stream
+from tilewright.tile.structure import Bind, Kernel, Load, StreamLoop
 
 
 def bind_coordinates(kernel: Kernel, inside: Callable[[Expr, Expr], bool]) -> None:
@@ -118,7 +118,7 @@ def _of_streams(op: Operation) -> bool:
     elif isinstance(op, ScalarExpr):
         used = set(op.expr.expr.symbols)
     around = op.parent_op()
-    while isinstance(around, Stream):
+    while isinstance(around, StreamLoop):
         inside = {b.symbol.data for b in around.walk() if isinstance(b, Bind)}
         if not used.isdisjoint({around.counter.data} | inside):
             return True

@@ -9,7 +9,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, region_def, var_operand_def, var_result_def
 
 from tilewright.base.dtypes import DType
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.tile.attributes import TileType
 from tilewright.tile.elements import Binary, Cast, Compare, Constant, ScalarExpr, Select, Unary
 from tilewright.tile.ops import TileOp, ops_in, require, tile_type

@@ -22,7 +22,7 @@ from xdsl.traits import IsTerminator, NoTerminator
 
 from tilewright.base.expr import Expr
 from tilewright.lang.axes import Coord, Span
-from tilewright.lang.fns import AtomicFn, Numerics
+from tilewright.lang.enums import AtomicFn, Numerics
 from tilewright.tile.attributes import (
     AtomicFnAttr,
     AxisAttr,
@@ -238,7 +238,7 @@ class Yield(TileOp):
 
 
 @irdl_op_definition
-class Stream(TileOp):
+class StreamLoop(TileOp):
     """Runs the body for ``counter`` = 0, 1, .. ``trip``-1; ``axis`` is the range of one iteration."""
 
     name = "tile.stream"

@@ -17,8 +17,8 @@ from tilewright.base.expr import Const, Expr, Interval, ceildiv, maximum, minimu
 from tilewright.lang import arithmetic, builtins, elementwise, random, scans, search, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, identity
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import AtomicFn, BinaryFn, CompareFn, ReduceFn, identity
 from tilewright.lang.params import ChosenExtent, KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
 from tilewright.lang.regroup import regrouped
@@ -688,7 +688,7 @@ class Tracer(KernelBuilder):
     def close_stream(self, stream: OpenStream, loop_value: object, frame: FrameType) -> None:
         """A stream that leaves nothing but elements of a tile's rows has no step where the tile has no row."""
         super().close_stream(stream, loop_value, frame)
-        op = cast("dialect.Stream", stream.handle)
+        op = cast("dialect.StreamLoop", stream.handle)
         rows = next((span for span in filled(op) if span in self._ragged), None) if not self._loops else None
         if rows is not None:
             some = minimum(maximum(rows.stop - rows.origin, 0), 1)
@@ -817,7 +817,7 @@ class Tracer(KernelBuilder):
         counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
         self._accesses.limits.add(counter, trip)
         body = Block()
-        self._emit(dialect.Stream(counter, Span(sym(counter), 1, trip), Const(0), trip, Region(body)))
+        self._emit(dialect.StreamLoop(counter, Span(sym(counter), 1, trip), Const(0), trip, Region(body)))
         self._blocks.append(body)
         for cell, value in step(sym(counter)).items():
             self._emit(dialect.FragmentWrite(self._value(cell), self._value(value)))

@@ -50,7 +50,7 @@ from tilewright.transport.dialect import (
     TransportOp,
     registers_of,
 )
-from tilewright.transport.memory import Scattered
+from tilewright.transport.ops.memory import Scattered
 
 
 def accesses_of(kernel: Kernel) -> KernelAccesses:

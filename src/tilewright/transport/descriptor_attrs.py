@@ -23,8 +23,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.cached import cached_property
 from tilewright.base.expr import Expr, ExprError, parse
+from tilewright.hw.rules.wgmma import DESCRIPTOR, LAYOUT_TYPE
 from tilewright.hw.tensormap import MAX_RANK, DataType, L2Promotion, Swizzle
-from tilewright.hw.wgmma import DESCRIPTOR, LAYOUT_TYPE
 
 E = TypeVar("E", bound=IntEnum)
 T = TypeVar("T")

@@ -31,8 +31,8 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import Buffer, MbarrierArray
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
+from tilewright.transport.ops.roles import WARPGROUP, WARPGROUP_THREADS
 from tilewright.transport.protocol_scope import WalkScope
-from tilewright.transport.roles import WARPGROUP, WARPGROUP_THREADS
 
 THREAD_SYMBOLS = frozenset((t.THREAD, t.REGISTER, WARPGROUP))
 """What tells one access of a thread from another; other symbols are the same for all threads of a CTA."""

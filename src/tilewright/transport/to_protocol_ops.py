@@ -14,8 +14,8 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym
+from tilewright.hw.rules.wgmma import INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.hw.spaces import Space
-from tilewright.hw.wgmma import INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.protocol import ops
 from tilewright.protocol.model import Buffer, By, MbarrierArray
 from tilewright.tile.attributes import ExprAttr

@@ -39,7 +39,7 @@ from tilewright.tile.attributes import TensorType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.parameters import expressions
-from tilewright.validate.asked import ctas_at_once, places_of, programs_of
+from tilewright.validate.launch_requirements import ctas_at_once, places_of, programs_of
 
 _LARGE = 1 << 30
 _MOST_TRIED = 64

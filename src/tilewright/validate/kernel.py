@@ -24,21 +24,21 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.alignment import Alignment
-from tilewright.validate.asked import given_of, grid_of, touched_by
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.declared import constants_of, otherwise_declared
+from tilewright.validate.launch_requirements import given_of, grid_of, touched_by
 from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher, regions_of
 from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Fact, Prover, TensorExtents
-from tilewright.validate.plan.ops import OPS
-from tilewright.validate.plan.parameters import scalar_parameter
-from tilewright.validate.plan.plan import LaunchGrid, Plan
 from tilewright.validate.polynomials import Poly
+from tilewright.validate.ptx_declarations import constants_of, otherwise_declared
 from tilewright.validate.ptx_program import PtxProgram
 from tilewright.validate.regions import LoopBody
 from tilewright.validate.registers import EntryRegisters
 from tilewright.validate.terms import Terms
+from tilewright.validate.transport_ir.ops import OPS
+from tilewright.validate.transport_ir.parameters import scalar_parameter
+from tilewright.validate.transport_ir.plan import LaunchGrid, Plan
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 

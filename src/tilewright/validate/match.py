@@ -19,10 +19,10 @@ from tilewright.validate.closed_loops import LoopCall
 from tilewright.validate.equality import Equality
 from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Prover
-from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.ptx_program import PtxProgram
 from tilewright.validate.regions import ElementAccess, Event, LoopBody, Operand, VectorAccess
+from tilewright.validate.transport_ir.plan import Plan
 from tilewright.validate.values import Choice, Value
 from tilewright.validate.warps import Warps
 

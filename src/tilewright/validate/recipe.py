@@ -42,7 +42,9 @@ from tilewright.legal.facts import Facts
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.validate.asked import (
+from tilewright.validate.counters import uncounted
+from tilewright.validate.equal import difference
+from tilewright.validate.launch_requirements import (
     Placed,
     arguments_of,
     ctas_at_once,
@@ -54,8 +56,6 @@ from tilewright.validate.asked import (
     touched_by,
     workspaces_of,
 )
-from tilewright.validate.counters import uncounted
-from tilewright.validate.equal import difference
 
 MBARRIER_BYTES = 8
 """PTX ISA 9.1, 9.7.13.15.2: an mbarrier is a 64-bit object, aligned to its size."""

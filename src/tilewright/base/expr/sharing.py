@@ -118,7 +118,7 @@ def first_of(predicates: Sequence[Expr]) -> Callable[[Mapping[str, int]], int | 
     lines += [f" part{i} = {text}" for i, text in enumerate(texts.parts)]
     lines += [f" if {texts.text(each)}: return {i}" for i, each in enumerate(predicates)]
     scope: dict[str, Any] = {"xor": _xor}
-    exec("\n".join([*lines, " return None"]), scope)  # noqa: S102 - printed from nodes, whose grammar is closed
+    exec("\n".join([*lines, " return None"]), scope)
     first = scope["first"]
 
     def found(values: Mapping[str, int]) -> int | None:

@@ -23,7 +23,7 @@ from tilewright.base.dtypes import i64
 from tilewright.base.expr import TRUE, Const, Expr, Sym, ceildiv
 from tilewright.compiler.proofs.evaluated_map import Computed, evaluated
 from tilewright.compiler.proofs.loaded import Ascending
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 

@@ -48,8 +48,8 @@ from tilewright.compiler.proofs.product_queries import added_in_place, casts_bef
 from tilewright.compiler.proofs.stage_vectors import read_vectors
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
+from tilewright.hw.rules.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
-from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal.domain import ShapeDomain
 from tilewright.legal.facts import Facts
@@ -351,7 +351,7 @@ def _ragged(brought: Iterable[_Brought], reading: _Reading) -> Iterator[tuple[Sp
         paged = source.pages is not None and k_axis == source.pages.slot
         if paged or not ends_with_tensor(span, extents[k_axis].expr):
             stream = source.load.parent_op()
-            yield span, Ragged(span, stream if isinstance(stream, tile.Stream) else None, reading.swizzled)
+            yield span, Ragged(span, stream if isinstance(stream, tile.StreamLoop) else None, reading.swizzled)
 
 
 def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], reading: _Reading) -> None:
@@ -488,7 +488,7 @@ def _steps(source: tile.Load | tile.Gather) -> Iterator[dict[str, Expr]]:
     """The steps of its stream that a copy may be for: a software-pipelined loop fills a stage for a nearby step, and
     the last one after the loop. That steps come in order is proved of the pipeline's phases by the protocol."""
     stream = source.parent_op()
-    if not isinstance(stream, tile.Stream):
+    if not isinstance(stream, tile.StreamLoop):
         yield {}
         return
     name = stream.counter.data

@@ -18,9 +18,9 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Interval, all_of, divisor
 from tilewright.base.verdict import Illegal
 from tilewright.compiler.proofs.epilogue_copies import conditions_of
+from tilewright.hw.rules.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Direction
-from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.legal import wgmma
 from tilewright.legal.domain import ShapeDomain, SymbolicMap
 from tilewright.legal.facts import Facts

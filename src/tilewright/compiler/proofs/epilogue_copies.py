@@ -14,8 +14,8 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Expr, all_of, conjuncts, interval, negate, simplify
+from tilewright.hw.rules.wgmma import INSTRUCTION_M as ROWS
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
-from tilewright.hw.wgmma import INSTRUCTION_M as ROWS
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations, ops_before

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Const, Expr, FloorDiv, Min, Sym, maximum, minimum
-from tilewright.lang.fns import CompareFn
+from tilewright.lang.enums import CompareFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import is_elementwise, owner
@@ -46,7 +46,7 @@ class _Walked:
     """What is read behind a stream that may take another value in each step: ``taken`` where ``test`` holds, and
     ``first`` before all."""
 
-    stream: tile.Stream
+    stream: tile.StreamLoop
     first: Expr
     test: SSAValue
     taken: SSAValue
@@ -58,7 +58,7 @@ def _walked(value: SSAValue | None) -> _Walked | None:
         return None
     first, write = _integer(read.frag.owner.init), _only_write(read.frag)
     stream = None if write is None else write.parent_op()
-    if write is None or first is None or not isinstance(stream, tile.Stream) or not _stands_behind(read, stream):
+    if write is None or first is None or not isinstance(stream, tile.StreamLoop) or not _stands_behind(read, stream):
         return None
     choice = owner(write.value)
     before = None if not isinstance(choice, tile.Select) else owner(choice.b)
@@ -67,7 +67,7 @@ def _walked(value: SSAValue | None) -> _Walked | None:
     return _Walked(stream, first, choice.cond, choice.a) if _stands_before(before, write) else None
 
 
-def _stands_behind(read: tile.FragmentRead, stream: tile.Stream) -> bool:
+def _stands_behind(read: tile.FragmentRead, stream: tile.StreamLoop) -> bool:
     return read.parent is stream.parent and stream.is_before_in_block(read)
 
 
@@ -122,7 +122,7 @@ def _nodes(node: Expr) -> list[Expr]:
     return [node, *(inner for child in node.children for inner in _nodes(child))]
 
 
-def _counts(read: tile.FragmentRead, stream: tile.Stream, offsets: str) -> bool:
+def _counts(read: tile.FragmentRead, stream: tile.StreamLoop, offsets: str) -> bool:
     """Whether what is read in a step begins with 0 and is computed in each step from itself, the step and the
     offsets."""
     write, fragment = _only_write(read.frag), read.frag.owner
@@ -158,7 +158,7 @@ def _placed(gather: tile.Gather) -> frozenset[str]:
     return frozenset[str]().union(*(c.expr.symbols for c in gather.coords)) - own
 
 
-def _extents(op: tile.Stream | tile.Select) -> set[str]:
+def _extents(op: tile.StreamLoop | tile.Select) -> set[str]:
     """The symbols of the kernel's extents, which have one value per launch."""
     kernel = op.parent_op()
     while kernel is not None and not isinstance(kernel, tile.Kernel):

@@ -12,7 +12,7 @@ from tilewright.base.expr import Const, Expr, Sum, Sym, maximum, minimum
 from tilewright.compiler.proofs.last_tiles import numbers
 from tilewright.diag import fail
 from tilewright.lang.axes import Span
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.protocol.access import RaggedTiles
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations, program_index

@@ -10,8 +10,8 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import f32
 from tilewright.base.expr import Sym
-from tilewright.lang.fns import BinaryFn, CompareFn, Numerics
-from tilewright.lang.function_table import UnaryFn
+from tilewright.lang.elementwise_table import UnaryFn
+from tilewright.lang.enums import BinaryFn, CompareFn, Numerics
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.tile.queries import line_of

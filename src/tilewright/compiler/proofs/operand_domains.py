@@ -34,7 +34,7 @@ class Ragged:
     element (of axes mn and k) from the tile's begin."""
 
     k: Span
-    stream: tile.Stream | None
+    stream: tile.StreamLoop | None
     bytes: Ints
 
     def stop(self, step: Expr | None) -> Expr:

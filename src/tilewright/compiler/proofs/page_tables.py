@@ -21,7 +21,7 @@ from tilewright.base import verdict
 from tilewright.base.expr import TRUE, Const, Expr, FloorDiv, Mod, Sym, conjuncts, divisor, expr
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.lang.axes import Coord, Span, axis_symbol
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.enums import BinaryFn, CompareFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations, ops_before, program_index
 from tilewright.transport import asynchronous as a

@@ -45,7 +45,7 @@ def require_placed(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, 
 
 def _require_functions(kernel: tile.Kernel, lowered: t.Kernel) -> None:
     """A tensor is reduced into by one function (LNG016), which the lowered kernel has; what reports broken promises
-    ``gate`` judges."""
+    ``promise_gate`` judges."""
     reductions = (op for op in operations(kernel) if isinstance(op, tile.AtomicReduce | tile.ScatterReduce))
     reports = None if kernel.gate is None else kernel.gate.data
     by_tensor = {tile.tensor_type(op.tensor).tensor_name.data: op for op in reductions}

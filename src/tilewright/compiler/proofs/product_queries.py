@@ -58,7 +58,7 @@ def added_in_place(dot: tile.Dot) -> bool:
 
 def _next_write(ops: list[Operation], after: int) -> tile.FragmentWrite | None:
     """The next op that may write a fragment, if it is no stream."""
-    found = next((op for op in ops[after + 1 :] if isinstance(op, tile.FragmentWrite | tile.Stream)), None)
+    found = next((op for op in ops[after + 1 :] if isinstance(op, tile.FragmentWrite | tile.StreamLoop)), None)
     return found if isinstance(found, tile.FragmentWrite) else None
 
 

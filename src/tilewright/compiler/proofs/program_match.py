@@ -49,9 +49,9 @@ class ProgramMatch:
                 raise ProgramMismatchError(f"no argument {name}")
             self.values[arg] = (named[name], ())
 
-    def is_new(self, stream: tile.Stream, whole: tile.Kernel) -> bool:
+    def is_new(self, stream: tile.StreamLoop, whole: tile.Kernel) -> bool:
         """Whether a stream has no counterpart in the kernel."""
-        counters = {op.counter for op in whole.walk() if isinstance(op, tile.Stream)}
+        counters = {op.counter for op in whole.walk() if isinstance(op, tile.StreamLoop)}
         return stream.counter not in counters
 
     def made_of(self, op: tile.FragmentInit) -> Operation:
@@ -71,13 +71,13 @@ class ProgramMatch:
         for x, y in zip(one, other, strict=True):
             self.op(x, y)
 
-    def stream(self, x: tile.Stream, y: tile.Stream) -> None:
+    def stream(self, x: tile.StreamLoop, y: tile.StreamLoop) -> None:
         """Two streams, but for how many steps they have."""
         if not self.alike(x.axis, y.axis) or not self.alike(x.begin, y.begin):
             raise ProgramMismatchError(f"a stream over {y.axis.data}")
         self.block(x.body.block, y.body.block)
 
-    def trips(self, x: tile.Stream, y: tile.Stream) -> bool:
+    def trips(self, x: tile.StreamLoop, y: tile.StreamLoop) -> bool:
         """Requires equal step counts."""
         return self.alike(x.trip, y.trip)
 
@@ -89,7 +89,7 @@ class ProgramMatch:
         """Two ops; notes how the second's results lie."""
         if type(x) is not type(y):
             raise ProgramMismatchError(f"{y.name}, not {x.name}")
-        if isinstance(x, tile.Stream) and isinstance(y, tile.Stream):
+        if isinstance(x, tile.StreamLoop) and isinstance(y, tile.StreamLoop):
             if x.counter != y.counter or not self.trips(x, y):
                 raise ProgramMismatchError(f"a stream of {y.trip.expr} steps")
             self.stream(x, y)
@@ -167,7 +167,7 @@ class RestMatch(ProgramMatch):
 
     def block(self, one: Block, other: Block) -> None:
         """All ops of two blocks; of the first none of what then is nothing, nor what only that uses."""
-        ops = [op for op in ops_in(one) if not (isinstance(op, tile.Stream) and is_empty(op, self.extent))]
+        ops = [op for op in ops_in(one) if not (isinstance(op, tile.StreamLoop) and is_empty(op, self.extent))]
         products = [op for each in ops for op in each.walk() if isinstance(op, tile.Dot) and is_empty(op, self.extent)]
         left = live_ops(ops_in(other))
         expected = live_ops(ops, closed=products)
@@ -197,7 +197,7 @@ class RestMatch(ProgramMatch):
 
 def is_empty(op: Operation, extent: str) -> bool:
     """Whether a stream has no step, or a product no contracted elements, where the extent is 0."""
-    if isinstance(op, tile.Stream):
+    if isinstance(op, tile.StreamLoop):
         amount = op.trip.expr
     elif isinstance(op, tile.Dot):
         axis = tile.tile_type(op.a).axes_tuple[1]

@@ -16,13 +16,15 @@ from tilewright.base.expr import Const, Expr, Sym, ceildiv
 from tilewright.compiler.proofs.program_match import ProgramMatch, ProgramMismatchError, require_same_frame
 from tilewright.compiler.proofs.split_programs import FOLDS, accumulating_stream, added_term, fold_of, write_of
 from tilewright.lang.axes import Span
-from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.lang.enums import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, RangeAttr
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import coords_of, is_elementwise
 
-_PLACED = tile.Load | tile.Store | tile.FragmentInit | tile.FragmentRead | tile.FragmentWrite | tile.Stream | tile.Yield
+_PLACED = (
+    tile.Load | tile.Store | tile.FragmentInit | tile.FragmentRead | tile.FragmentWrite | tile.StreamLoop | tile.Yield
+)
 _Tiling = Mapping[str, int]
 """The tile size that a program index or counter counts."""
 
@@ -57,7 +59,7 @@ class _RetiledMatch(ProgramMatch):
         super().__init__({})
         self.first, self.second, self.differing, self.programs = first, second, differing, programs
 
-    def trips(self, x: tile.Stream, y: tile.Stream) -> bool:
+    def trips(self, x: tile.StreamLoop, y: tile.StreamLoop) -> bool:
         return x.counter.data in self.differing or super().trips(x, y)
 
     def op(self, x: Operation, y: Operation) -> None:
@@ -110,7 +112,7 @@ def _axes(op: Operation) -> Iterator[object]:
     for value in (*op.operands, *op.results):
         if isinstance(value.type, tile.TileType | tile.FragmentType):
             yield from value.type.axes_tuple
-    if isinstance(op, tile.Stream):
+    if isinstance(op, tile.StreamLoop):
         yield op.axis.data
 
 

@@ -125,7 +125,7 @@ def _extents_of_0(cases: Sequence[Expr]) -> list[str]:
 
 def _without(whole: tile.Kernel, made: tile.Kernel, extent: str) -> bool:
     """As many streams may have a step where the extent is 0 as there are in ``made``, and less is computed."""
-    streams, left = ([op for op in kernel.walk() if isinstance(op, tile.Stream)] for kernel in (whole, made))
+    streams, left = ([op for op in kernel.walk() if isinstance(op, tile.StreamLoop)] for kernel in (whole, made))
     products = [op for op in whole.walk() if isinstance(op, tile.Dot)]
     may = [op for op in streams if not is_empty(op, extent)]
     if len(left) == len(streams) and not any(is_empty(op, extent) for op in products):

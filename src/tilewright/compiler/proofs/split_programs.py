@@ -29,7 +29,7 @@ from tilewright.compiler.proofs.program_match import (
     untransposed,
 )
 from tilewright.lang.axes import Coord, Span
-from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.lang.enums import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in, program_index
 from tilewright.tile.queries import coords_of, tensor_name
@@ -39,7 +39,7 @@ FOLDS = {BinaryFn.ADD: ReduceFn.SUM, BinaryFn.MAX: ReduceFn.MAX, BinaryFn.MIN: R
 
 
 def _up_to_stream(
-    match: ProgramMatch, whole: tile.Kernel, made: tile.Kernel, stream: tile.Stream
+    match: ProgramMatch, whole: tile.Kernel, made: tile.Kernel, stream: tile.StreamLoop
 ) -> tuple[Operation, list[Operation]]:
     """Compares what stands before the stream; returns the op of ``made`` in its place, and those behind it."""
     before = ops_in(whole.body.block)
@@ -65,7 +65,7 @@ def match_cluster_parts(
     own, behind = _up_to_stream(match, whole, made, stream)
     counter, part = stream.counter.data, Sym(program_index(axis))
     per = ceildiv(stream.trip.expr, parts)
-    if not isinstance(own, tile.Stream) or own.counter != stream.counter or own.trip.expr != per:
+    if not isinstance(own, tile.StreamLoop) or own.counter != stream.counter or own.trip.expr != per:
         raise ProgramMismatchError("no stream of a part's steps")
     match.within({counter: part * per + Sym(counter)}).stream(stream, own)
     _nothing_beyond(stream)
@@ -85,7 +85,7 @@ def match_cluster_parts(
     return sums, [op for op in behind if op not in sums and op not in reads]
 
 
-def _nothing_beyond(stream: tile.Stream) -> None:
+def _nothing_beyond(stream: tile.StreamLoop) -> None:
     """Requires that steps beyond the last add products over no elements."""
     span, counter = stream.axis.data, Sym(stream.counter.data)
     if span.origin != counter * span.size or stream.trip.expr != ceildiv(span.stop, span.size):
@@ -164,10 +164,10 @@ def match_product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[ti
     return [tile.tensor_type(store.tensor) for store in stores]
 
 
-def _stream_of_part(match: ProgramMatch, stream: tile.Stream, made: Operation, parts: Expr) -> None:
+def _stream_of_part(match: ProgramMatch, stream: tile.StreamLoop, made: Operation, parts: Expr) -> None:
     trip, counter, part = stream.trip.expr, stream.counter.data, Sym(program_index(0))
     per = ceildiv(trip, parts)
-    if not isinstance(made, tile.Stream) or made.counter != stream.counter:
+    if not isinstance(made, tile.StreamLoop) or made.counter != stream.counter:
         raise ProgramMismatchError("no stream of a part's steps")
     if made.trip.expr != minimum(per, maximum(trip - part * per, 0)):
         raise ProgramMismatchError(f"a part of {made.trip.expr} steps")
@@ -182,7 +182,7 @@ def match_combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[ti
     stream, fragments = accumulating_stream(whole)
     left = live_ops([op for op in ops_in(whole.body.block) if op is not stream], kept=fragments)
     right = ops_in(made.body.block)
-    (adding,) = [op for op in right if isinstance(op, tile.Stream) and match.is_new(op, whole)] or [None]
+    (adding,) = [op for op in right if isinstance(op, tile.StreamLoop) and match.is_new(op, whole)] or [None]
     if adding is None:
         raise ProgramMismatchError("no stream over the parts")
     rest = live_ops(
@@ -198,7 +198,11 @@ def match_combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[ti
 
 
 def _added(
-    match: ProgramMatch, whole: tile.Kernel, fragments: Sequence[tile.FragmentInit], adding: tile.Stream, parts: Expr
+    match: ProgramMatch,
+    whole: tile.Kernel,
+    fragments: Sequence[tile.FragmentInit],
+    adding: tile.StreamLoop,
+    parts: Expr,
 ) -> list[tile.TensorType]:
     span = adding.axis.data
     counter = Sym(adding.counter.data)
@@ -231,10 +235,10 @@ def _added(
 
 
 # -- what is cut -------------------------------------------------------------------------------------------------------
-def accumulating_stream(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.FragmentInit]]:
+def accumulating_stream(whole: tile.Kernel) -> tuple[tile.StreamLoop, list[tile.FragmentInit]]:
     """The program's only stream, if it only adds terms to fragments that begin at zero and that no term depends on."""
     ops = ops_in(whole.body.block)
-    streams = [op for op in ops if isinstance(op, tile.Stream)]
+    streams = [op for op in ops if isinstance(op, tile.StreamLoop)]
     if len(streams) != 1 or any(name.startswith(OWN) for name in streams[0].trip.expr.symbols):
         raise ProgramMismatchError("not one stream of as many steps in every program")
     (stream,) = streams

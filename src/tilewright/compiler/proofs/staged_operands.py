@@ -15,7 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Expr, conjuncts
 from tilewright.compiler.proofs.epilogue_copies import CopyMismatchError, name_of, place_of
-from tilewright.hw.wgmma import INSTRUCTION_M
+from tilewright.hw.rules.wgmma import INSTRUCTION_M
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_before

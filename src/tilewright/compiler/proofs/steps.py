@@ -40,7 +40,7 @@ from tilewright.compiler.reliance import BY_EACH_CTA, UNWRITTEN, Relied, promise
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import fail
 from tilewright.lang.axes import Span, axis_symbol
-from tilewright.lang.fns import AtomicFn, CompareFn
+from tilewright.lang.enums import AtomicFn, CompareFn
 from tilewright.legal.facts import Facts
 from tilewright.legal.repairs import STAGING_PITCH_BYTES
 from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain

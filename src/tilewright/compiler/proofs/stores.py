@@ -302,7 +302,7 @@ def _counters(op: Operation) -> list[LoopIndex]:
     found: list[LoopIndex] = []
     parent = op.parent_op()
     while parent is not None:
-        if isinstance(parent, tile.Stream):
+        if isinstance(parent, tile.StreamLoop):
             found.insert(0, LoopIndex(parent.counter.data, IndexRole.COUNTER, Const(0), parent.trip.expr))
         parent = parent.parent_op()
     return found

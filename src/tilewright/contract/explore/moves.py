@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.contract.explore import barriers, forms, grid, peers
+from tilewright.contract.explore import barriers, grid, op_constraints, peers
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.memory import close
 from tilewright.contract.explore.op_semantics import OBSERVABLE, check_end, columns, freed, passed, perform, waited
 from tilewright.contract.explore.thread_program import Open, TripKey
 from tilewright.contract.explore.world import Completion, MbarrierState, Problem, World
 from tilewright.contract.rules import Rule
-from tilewright.hw.tcgen05 import TMEM_COLUMNS
+from tilewright.hw.rules.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol import ops
 
 
@@ -28,7 +28,7 @@ class Move(NamedTuple):
 
 def start(g: ProtocolInstance) -> World:
     """The world before the first step, with all threads at their first observable op."""
-    forms.declarations(g.protocol)
+    op_constraints.declarations(g.protocol)
     n = len(g.threads)
     w = World(
         [(0, p.start) for p in g.programs],
@@ -82,7 +82,7 @@ def enabled(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
                 b = g.bar(t, op.bar)
             except Problem:
                 return True  # there is no such barrier: the wait itself goes wrong
-            if forms.wrong(g, t, op):
+            if op_constraints.wrong(g, t, op):
                 return True  # it goes wrong at once
             peeked = op.peeked and (t, b) in w.peeked
             return peeked or passed(w, b, op) or not barriers.usable(g, w, t, b)  # a wait too early goes wrong at once

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.contract.explore import barriers, forms, grid, peers
+from tilewright.contract.explore import barriers, grid, op_constraints, peers
 from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
 from tilewright.contract.explore.memory import acquire, close, fly, release, touch
 from tilewright.contract.explore.world import (
@@ -63,7 +63,7 @@ other ops run at once after them: they begin accesses, which stay open, or chang
 
 def perform(g: ProtocolInstance, w: World, t: int, op: object, site: int) -> bool:
     """Executes an op; false if the thread has entered a rendezvous and stays there."""
-    forms.check(g, t, op)
+    op_constraints.check(g, t, op)
     match op:
         case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
             return barriers.rendezvous(g, w, t, op)

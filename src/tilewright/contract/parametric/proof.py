@@ -14,8 +14,8 @@ from tilewright.base.verdict import Discharged, Proved, Unknown
 from tilewright.contract.parametric.barriers import check_barrier, check_recycled, init_sites
 from tilewright.contract.parametric.ending import check_end
 from tilewright.contract.parametric.facts import PreparedProtocol
-from tilewright.contract.parametric.forms import check_forms
 from tilewright.contract.parametric.memory import check_memory
+from tilewright.contract.parametric.op_constraints import check_op_constraints
 from tilewright.contract.parametric.progress import check_progress
 from tilewright.contract.parametric.registers import check_pool, check_wgmma_registers
 from tilewright.contract.parametric.tensor_memory import check_tensor_memory
@@ -136,7 +136,7 @@ def prove_graph(graph: EventGraph) -> GraphProof | Unknown:
 def _prove(graph: EventGraph) -> GraphProof:
     for step in graph.steps():
         _understood(step)
-    check_forms(graph)
+    check_op_constraints(graph)
     facts = PreparedProtocol(graph)
     init_sites(facts)
     check_pool(facts)

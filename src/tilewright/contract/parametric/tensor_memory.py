@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
+from tilewright.hw.rules.tcgen05 import TMEM_COLUMNS
 from tilewright.hw.spaces import Space
-from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol.effects import Relinquish, TensorLife
 from tilewright.protocol.graph import TouchedBytes
 from tilewright.protocol.product_graph import OutsideFragment, repeats

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import StepExecution
+from tilewright.contract.runs.interpreter import StepExecution
 from tilewright.contract.runs.state import M, Stream
 from tilewright.hw.spaces import Space
 from tilewright.protocol.operands import Region

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.runs import descriptors
-from tilewright.contract.runs.machine import StepExecution
+from tilewright.contract.runs.interpreter import StepExecution
 from tilewright.contract.runs.mbarriers import fence_init
 from tilewright.protocol.effects import Fence, Order
 from tilewright.protocol.operands import FenceSpace

@@ -19,7 +19,7 @@ from __future__ import annotations
 from tilewright.contract.rules import Rule
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.evaluation import Breach, OpenOrder
-from tilewright.contract.runs.machine import Machine, StepExecution
+from tilewright.contract.runs.interpreter import Interpreter, StepExecution
 from tilewright.contract.runs.state import M, ReleasedState, RunState, WordState, WordUse
 from tilewright.contract.runs.strong_choices import choices
 from tilewright.contract.threads import RunStep
@@ -130,7 +130,7 @@ def memory_fence(x: StepExecution, effect: MemoryFence) -> bool:
 
 
 # -- order of strong operations --------------------------------------------------------------------------------------
-def serve_next(m: Machine, st: RunState) -> None:
+def serve_next(m: Interpreter, st: RunState) -> None:
     """All agents wait or stand at strong operations: raises ``OpenOrder`` for those that may go on, or the breach that
     some CTAs may wait for one that never begins."""
     standing = {x.index: e for x in m.agents if (e := _standing(st, x)) is not None}
@@ -148,14 +148,14 @@ def _standing(st: RunState, agent: CompiledAgent) -> Strong | None:
     return effects[0] if effects and isinstance(effects[0], Strong) else None
 
 
-def _goes(m: Machine, st: RunState, agent: CompiledAgent, effect: Strong) -> bool:
+def _goes(m: Interpreter, st: RunState, agent: CompiledAgent, effect: Strong) -> bool:
     a = st.agents[agent.index]
     index, value = (m.value(st, agent, a, e) for e in (effect.word.index, effect.value))
     word = st.words.get((effect.word.counter, index), WordState())
     return effect.writes or word.value >= value
 
 
-def _held_up(m: Machine, st: RunState, going: frozenset[int]) -> None:
+def _held_up(m: Interpreter, st: RunState, going: frozenset[int]) -> None:
     """The CTAs that have begun, and others that may have, all wait, and are as many as surely run at once."""
     p = m.protocol
     unfinished = {x.cta for x in m.agents if not st.agents[x.index].done}
@@ -172,7 +172,7 @@ def _held_up(m: Machine, st: RunState, going: frozenset[int]) -> None:
         raise Breach(Rule.RESIDENT, who.index, m.step_at(who, st.agents[who.index]), detail)
 
 
-def check_reset(m: Machine, st: RunState) -> None:
+def check_reset(m: Interpreter, st: RunState) -> None:
     """At the end a counter that no launch fills with zeros is left at zero."""
     for (name, index), word in st.words.items():
         if word.value and not m.counters[name].reset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import StepExecution
+from tilewright.contract.runs.interpreter import StepExecution
 from tilewright.contract.runs.mbarriers import saw
 from tilewright.contract.runs.state import CompletionMark, Stream, join, stream_of
 from tilewright.protocol.effects import Commit, Order, Queue, Retire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.base.expr import Expr
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import StepExecution
+from tilewright.contract.runs.interpreter import StepExecution
 from tilewright.contract.runs.peers import note_remote, outlives
 from tilewright.contract.runs.state import (
     BarState,

@@ -11,7 +11,7 @@ from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.descriptors import check_acquired, replaced
 from tilewright.contract.runs.evaluation import CompiledRegion, OutOfReach
 from tilewright.contract.runs.groups import enter_group
-from tilewright.contract.runs.machine import StepExecution
+from tilewright.contract.runs.interpreter import StepExecution
 from tilewright.contract.runs.peers import note_remote, outlives
 from tilewright.contract.runs.state import (
     EMPTY,

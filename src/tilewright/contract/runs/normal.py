@@ -16,7 +16,7 @@ from math import lcm
 from typing import cast
 
 from tilewright.contract.runs.agents import CompiledAgent
-from tilewright.contract.runs.machine import Machine
+from tilewright.contract.runs.interpreter import Interpreter
 from tilewright.contract.runs.stage_shift import StageShift
 from tilewright.contract.runs.state import (
     QUEUE_OF,
@@ -44,7 +44,7 @@ from tilewright.protocol import effects
 from tilewright.protocol.effects import CP_ASYNC, TENSOR, Proxy
 
 
-def normal(m: Machine, st: RunState, deciding: TripKey) -> Normal:
+def normal(m: Interpreter, st: RunState, deciding: TripKey) -> Normal:
     """The shape and knowledge of ``st``, about to decide ``deciding``. Also drops records that can no longer be
     queried."""
     st.outlived = {k: seq for k, seq in st.outlived.items() if not m.known_done(st, k[0], k[2], seq)}
@@ -66,7 +66,7 @@ def _needed(st: RunState) -> dict[Stream, list[int]]:
     return needed
 
 
-def _prune(m: Machine, st: RunState, needed: dict[Stream, list[int]]) -> None:
+def _prune(m: Interpreter, st: RunState, needed: dict[Stream, list[int]]) -> None:
     for stream, marks in st.marks.items():
         if len(marks) > 1:
             st.marks[stream] = _pruned(marks, needed.get(stream, []))
@@ -91,7 +91,7 @@ def _pruned(marks: tuple[CompletionMark, ...], needed: list[int]) -> tuple[Compl
 class Normal:
     """One pass over a state: collects the shape and the live records, then asks every clock about every record."""
 
-    def __init__(self, m: Machine, st: RunState, needed: dict[Stream, list[int]], deciding: TripKey):
+    def __init__(self, m: Interpreter, st: RunState, needed: dict[Stream, list[int]], deciding: TripKey):
         self.m, self.st, self.n, self.needed = m, st, m.n, needed
         self.carried = {s for bar in st.bars for s, _ in bar.carries}
         self.carried |= {

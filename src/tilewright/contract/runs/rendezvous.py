@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import Machine, StepExecution, rendezvous
+from tilewright.contract.runs.interpreter import Interpreter, StepExecution, rendezvous
 from tilewright.contract.runs.state import Clock, RunState, S, Stream, join
 from tilewright.contract.threads import ThreadKind
 from tilewright.protocol.effects import BarrierScope, Sync
@@ -76,7 +76,7 @@ def _arrive(x: StepExecution, key: Stream, clock: Clock) -> None:
     r.arrivals = (*r.arrivals, (x.agent.index, x.a.epoch))
 
 
-def _close(m: Machine, st: RunState, key: Stream) -> None:
+def _close(m: Interpreter, st: RunState, key: Stream) -> None:
     """The current use is complete; those inside may leave with what all brought, and the next one begins."""
     r = rendezvous(st, key)
     for a in st.agents:
@@ -130,7 +130,7 @@ def _cluster_arrive(x: StepExecution, effect: Sync) -> bool:
     return True
 
 
-def _cluster_progress(m: Machine, st: RunState) -> None:
+def _cluster_progress(m: Interpreter, st: RunState) -> None:
     """The cluster barrier completes when every agent that has not ended has arrived."""
     r = rendezvous(st, CLUSTER)
     if r.arrivals and all(a.done or a.cluster == r.generation for a in st.agents):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tilewright.contract.rules import Rule
 from tilewright.contract.runs.evaluation import Breach
-from tilewright.contract.runs.machine import StepExecution
+from tilewright.contract.runs.interpreter import StepExecution
 from tilewright.contract.runs.memory import NewAccess, pair_of, touch
 from tilewright.contract.runs.state import S
-from tilewright.hw.tcgen05 import TMEM_COLUMNS
+from tilewright.hw.rules.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol.effects import Access, Count, Mode, Pool, Proxy, Relinquish, TensorLife
 from tilewright.protocol.model import Buffer
 

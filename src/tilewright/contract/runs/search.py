@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from tilewright.contract.forms import declared
+from tilewright.contract.op_constraints import declared
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.counter_order import unordered
 from tilewright.contract.runs.evaluation import Breach, OpenOrder, OpenTripCount, OutOfReach
 from tilewright.contract.runs.global_counters import serve_next
-from tilewright.contract.runs.machine import Machine
+from tilewright.contract.runs.interpreter import Interpreter
 from tilewright.contract.runs.normal import normal
 from tilewright.contract.runs.state import RunState, Trip, TripDecision
 from tilewright.contract.runs.transfers import TRANSFERS, check_end
@@ -41,7 +41,7 @@ class Failure:
 
     breach: Breach
     state: RunState
-    machine: Machine
+    interpreter: Interpreter
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Search:
     warnings: dict[tuple[Rule, str], Breach] = field(default_factory=dict[tuple[Rule, str], Breach])
 
 
-def machine(protocol: Protocol, policy: Policy) -> Machine:
-    """A machine with the semantics of all ops."""
-    return Machine(with_reads(protocol), TRANSFERS, serve_next, policy)
+def interpreter(protocol: Protocol, policy: Policy) -> Interpreter:
+    """An interpreter with the semantics of all ops."""
+    return Interpreter(with_reads(protocol), TRANSFERS, serve_next, policy)
 
 
-def search(m: Machine, limit: int = MAX_STATES) -> Search:
+def search(m: Interpreter, limit: int = MAX_STATES) -> Search:
     """Runs the protocol for all trip counts; breadth first, so a breach is found at small counts.
 
     States of one shape are merged into one that knows what both know, which keeps the search small. A breach found
@@ -74,7 +74,7 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
     return replace(found, reason=m.doubt) if m.doubt and found.failure is None and not found.reason else found
 
 
-def _searched(m: Machine, limit: int) -> Search:
+def _searched(m: Interpreter, limit: int) -> Search:
     wandering = sorted(f"{counter} of {x.label}" for x in m.agents for counter in x.usage.raw & _endless(m, x))
     if wandering:
         found = _search(m, FIRST_LOOK, False)
@@ -86,7 +86,7 @@ def _searched(m: Machine, limit: int) -> Search:
     return _search(m, limit, False)
 
 
-def _endless(m: Machine, x: CompiledAgent) -> set[str]:
+def _endless(m: Interpreter, x: CompiledAgent) -> set[str]:
     """Counters of the agent's loops that no bound of a symbol ends."""
     return {
         ins.loop.counter
@@ -95,7 +95,7 @@ def _endless(m: Machine, x: CompiledAgent) -> set[str]:
     }
 
 
-def _search(m: Machine, limit: int, merge: bool) -> Search:
+def _search(m: Interpreter, limit: int, merge: bool) -> Search:
     seen: dict[Hashable, list[int]] = {}
     queue: deque[RunState] = deque([m.start()])
     ends = states = merges = m.spent = 0
@@ -150,7 +150,7 @@ def _ordered(st: RunState, order: OpenOrder) -> list[RunState]:
     return out
 
 
-def _decided(m: Machine, st: RunState, u: OpenTripCount) -> list[RunState]:
+def _decided(m: Interpreter, st: RunState, u: OpenTripCount) -> list[RunState]:
     """The two branches: the count equals its lower bound, or is larger."""
     symbol = m.symbols[u.key[0]]
     low = m.trip(st, u.key).low

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from tilewright.contract.runs.machine import Machine
+from tilewright.contract.runs.interpreter import Interpreter
 from tilewright.contract.runs.state import RunState, Stream
 from tilewright.contract.runs.users import SPACES
 
@@ -12,7 +12,7 @@ from tilewright.contract.runs.users import SPACES
 class StageShift:
     """``numbers``: per barrier its number after the shift, ``laps``: by how many its phase is ahead."""
 
-    def __init__(self, m: Machine, st: RunState):
+    def __init__(self, m: Interpreter, st: RunState):
         self.m, self.st = m, st
         self.shift = self._shifts()
         self.numbers, self.laps = self._shifted()

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.counter_order import Operation
-from tilewright.contract.runs.machine import Machine
+from tilewright.contract.runs.interpreter import Interpreter
 from tilewright.contract.runs.state import RunState, WordState
 from tilewright.contract.threads import BackEdge
 from tilewright.protocol.effects import Counting, Strong
 
 
-def choices(m: Machine, st: RunState, ready: tuple[int, ...]) -> tuple[int, ...]:
+def choices(m: Interpreter, st: RunState, ready: tuple[int, ...]) -> tuple[int, ...]:
     """Those of the agents that may go on of which each is to be tried as the next."""
     running = [i for i in ready if m.protocol.resident >= m.protocol.grid or m.agents[i].cta in st.acted]
     standing = [o for i in running for o in m.operations if o.agent == i and o.pc == st.agents[i].pc]
@@ -31,7 +31,7 @@ def choices(m: Machine, st: RunState, ready: tuple[int, ...]) -> tuple[int, ...]
     return next(((o.agent,) for o in grown if _all_wait_for(m, st, o)), ready)
 
 
-def _only_grows(m: Machine, counter: str) -> bool:
+def _only_grows(m: Interpreter, counter: str) -> bool:
     effects = [o.effect for o in m.operations if o.effect.word.counter == counter]
     return all(e.does is Counting.AT_LEAST or (e.does is Counting.ADD and _amount(e) > 0) for e in effects)
 
@@ -41,7 +41,7 @@ def _amount(effect: Strong) -> int:
     return effect.value.constant or 0
 
 
-def _all_wait_for(m: Machine, st: RunState, addition: Operation) -> bool:
+def _all_wait_for(m: Interpreter, st: RunState, addition: Operation) -> bool:
     name, index = addition.word
     to_come = [o for o in m.operations if o.word[0] == name and _comes(m.agents[o.agent], st.agents[o.agent].pc, o)]
     if index is None or any(o.word[1] is None or o.effect.ticket or o.again for o in to_come):

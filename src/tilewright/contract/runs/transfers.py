@@ -9,7 +9,7 @@ from tilewright.contract.runs.evaluation import Breach
 from tilewright.contract.runs.fences import fence
 from tilewright.contract.runs.global_counters import check_reset, memory_fence, strong
 from tilewright.contract.runs.groups import commit, retire
-from tilewright.contract.runs.machine import Machine, Transfer
+from tilewright.contract.runs.interpreter import Interpreter, Transfer
 from tilewright.contract.runs.mbarriers import await_, life, signal
 from tilewright.contract.runs.memory import access
 from tilewright.contract.runs.rendezvous import sync
@@ -36,7 +36,7 @@ TRANSFERS: Mapping[type[object], Transfer] = {
 """The transfer function of each kind of effect."""
 
 
-def check_end(m: Machine, st: RunState) -> None:
+def check_end(m: Interpreter, st: RunState) -> None:
     """All agents have ended: nothing may be in flight, tensor memory is free, counters are as the next launch needs
     them, peers outlived what touched them."""
     for agent in m.agents:
@@ -56,7 +56,7 @@ def check_end(m: Machine, st: RunState) -> None:
     _check_peers(m, st)
 
 
-def _check_peers(m: Machine, st: RunState) -> None:
+def _check_peers(m: Interpreter, st: RunState) -> None:
     """No CTA ends before what others do to it, or issued to it, is known to be over."""
     for (target, c), step in st.remote.items():
         if not any(st.agents[x.index].clock[S] >> step & 1 for x in m.agents if x.cta == target):

@@ -39,7 +39,7 @@ CODES: tuple[Code, ...] = (
         "The proofs are about the IR. In the PTX that is assembled every role holds the IR's barriers, copies, "
         "products and fences, each once and in its order; where a compiler moved, lost or repeated one, the next "
         "schedule is taken.",
-        source="codegen.guard; PTX ISA, Control Flow InstructionSet",
+        source="codegen.sync_check; PTX ISA, Control Flow InstructionSet",
         help=_REPORT,
     ),
     Code(

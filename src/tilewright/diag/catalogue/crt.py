@@ -30,7 +30,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "CRT005",
         "an element of shared memory that may be read and is not written",
         "Threads leave elements in shared memory for each other: partial sums, tiles that change their distribution. "
-        "One that is read was not written before, or that can't be told. The kernel is not emitted. This is a defect "
+        "One that is read was not written before, or is not shown to be. The kernel is not emitted. This is a defect "
         "of the compiler.",
         source="tilewright.compiler.proofs.shared_memory",
         help=_REPORT,
@@ -39,8 +39,8 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "CRT006",
         "threads that do not wait for each other",
         "Threads of a kernel leave elements in shared memory for each other. Between two accesses of different threads "
-        "to one element, one of which writes, all of them must meet at a barrier, in the next iteration of a loop too. "
-        "Here they need not, or that can't be told. The kernel is not emitted. This is a defect of the compiler.",
+        "to one element, one of which writes, all of them must wait at a barrier, in the next iteration of a loop too. "
+        "Here they need not, or are not shown to. The kernel is not emitted. This is a defect of the compiler.",
         source="tilewright.compiler.proofs.obligations (protocols); PTX ISA 9.1, 8.10 (memory consistency)",
         help=_REPORT,
     ),
@@ -48,8 +48,8 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "CRT007",
         "a launch recipe that its kernels do not ask for",
         "Grid, cluster, threads, shared memory, parameters, tensor maps, workspaces and steps follow from the kernels' "
-        "texts. They were worked out a second time, and a field differs, or it can't be told whether it does. The "
-        "program is not emitted. This is a defect of the compiler, or the bundle was changed.",
+        "texts. They were derived a second time, and a field differs, or is not shown to be equal. The program is not "
+        "emitted. This is a defect of the compiler, or the bundle was changed.",
         source="tilewright.validate.recipe",
         help=_REPORT,
     ),
@@ -77,7 +77,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "A kernel that relies on what is in its tensors (tw.Unique) stores nothing where the steps before it find that "
         "it does not hold: every store stands behind their flags. The kernel is not emitted. This is a defect of the "
         "compiler.",
-        source="tilewright.compiler.proofs.gate",
+        source="tilewright.compiler.proofs.promise_gate",
         help=_REPORT,
     ),
 )

@@ -81,7 +81,7 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         id="LNG014",
-        title="a tensor is written, and read at other places or afterwards",
+        title="a tensor is written, and read at other coordinates or afterwards",
         why="Programs and threads run in any order: a load could see the store of another one, or miss it.",
         bad="x[m] = x[m] + x[other]",
         good="y[m] = x[m] + x[other]",
@@ -238,7 +238,7 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         id="LNG035",
-        title="operands are absent at different places",
+        title="operands are absent at different coordinates",
         why="Where a computed or loaded coordinate leaves its tensor an element is absent. What an absent and a "
         "present element make together is for the kernel to say.",
         bad="y[t] = x[t - 1] + x[t + 1]",

@@ -16,7 +16,7 @@ CODES: tuple[Code, ...] = (
     Code(
         id="LAY002",
         title="dimensions or ranks do not match",
-        why="Two layouts meet through their dimensions: the same names, the same nesting, sizes that fit.",
+        why="Two layouts are matched by their dimensions: the same names, the same nesting, sizes that fit.",
         bad="CuteLayout((8, 8), (1,))",
         good="CuteLayout((8, 8), (1, 8))",
         source="Tilewright layouts",

@@ -11,7 +11,7 @@ CODES: tuple[Code, ...] = (
     Code(
         id="PTX001",
         title="the text is not PTX",
-        why="A text that is read in part would be judged in part.",
+        why="PTX that is read in part would be checked in part.",
         bad="add.s32 %r1, %r2, ;",
         good="add.s32 %r1, %r2, 1;",
         source="PTX ISA 9.1, 4 Syntax",

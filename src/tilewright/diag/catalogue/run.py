@@ -221,6 +221,6 @@ CODES: tuple[Code, ...] = (
         bad="rows = [3, 5, 3] for rows: tw.Unique['M'], and y[rows[m], n] = x[m, n]",
         good="rows = [3, 5, 4]",
         source=_RULES,
-        help="add with tw.reduce_add, or mend the tensor",
+        help="add with tw.reduce_add, or correct the tensor",
     ),
 )

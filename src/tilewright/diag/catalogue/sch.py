@@ -18,7 +18,7 @@ CODES: tuple[Code, ...] = (
         "SCH002",
         "a pin that no schedule of this kernel can keep",
         "A pinned decision is kept or refused, never dropped in silence. Kernels with matrix products run persistent "
-        "CTAs with one or two consumer warpgroups, which share a tile or take turns, in clusters or alone.",
+        "CTAs with one or two consumer warpgroups, which share a tile or run ping-pong, in clusters or alone.",
         bad='schedule=tw.Schedule(mode="plain")',
         good='schedule=tw.Schedule(mode="pingpong", cluster=(2, 1))',
         source="tilewright.schedule.hopper.candidates",

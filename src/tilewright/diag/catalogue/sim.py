@@ -177,8 +177,8 @@ CODES: tuple[Code, ...] = (
     Code(
         id="SIM021",
         title="threads hold different integers where one is meant",
-        why="A bound or coordinate that was loaded decides which way all threads go. One of them reads it and gives it "
-        "to the others: memory may be overwritten between two reads.",
+        why="A bound or coordinate that was loaded decides which branch all threads take. One of them reads it and "
+        "gives it to the others: memory may be overwritten between two reads.",
         bad="bind to what each thread has loaded by itself",
         good="shared_write by thread 0; barrier; shared_read by all; bind",
         source="transport.bind",

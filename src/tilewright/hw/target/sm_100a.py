@@ -1,4 +1,4 @@
-"""Blackwell: its row, and the fragments of tcgen05.ld and .st. Descriptors and rules are in ``hw.tcgen05``.
+"""Blackwell: its row, and the fragments of tcgen05.ld and .st. Descriptors and rules are in ``hw.rules.tcgen05``.
 
 Source: PTX ISA 9.1, section 9.7.16.8.
 """

@@ -1,4 +1,4 @@
-"""Hopper: its row, and the fragments of wgmma. Descriptors and rules are in ``hw.wgmma``.
+"""Hopper: its row, and the fragments of wgmma. Descriptors and rules are in ``hw.rules.wgmma``.
 
 Source: PTX ISA 9.1, section 9.7.15.5.1.
 """

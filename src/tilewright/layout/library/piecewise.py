@@ -152,7 +152,7 @@ class PiecewiseLayout:
         if len(outer.dims) != len(self.outs):
             fail(
                 "LAY002",
-                title="ranks do not meet in compose",
+                title="ranks differ in compose",
                 found=str(self.outs),
                 required=str(outer.dims),
                 help="let the outer layout take as many coordinates as the inner one gives",

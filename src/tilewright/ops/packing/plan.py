@@ -8,9 +8,9 @@ from typing import Any
 
 from tilewright.base.dtypes import dtype_named, i32, i64
 from tilewright.diag import fail, shown
-from tilewright.jit import pytorch, rooms
+from tilewright.jit import lazy, pytorch
+from tilewright.jit.index_handles import PlannedIndices, planned
 from tilewright.jit.outputs import empty
-from tilewright.jit.planned import PlannedIndices, planned
 from tilewright.ops.packing import kernels
 from tilewright.ops.packing.policy import KEEP_ALL, MAX_BUCKETS, PackPolicy
 
@@ -74,7 +74,7 @@ def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL, *
     if not isinstance(unique, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         fail("JIT012", found=f"unique={shown(unique)}", required="True or False")
     _check(indices, buckets, policy)
-    on_host = rooms.is_array(indices) or pytorch.is_on_cpu(indices)
+    on_host = lazy.is_array(indices) or pytorch.is_on_cpu(indices)
     plan = (plan_on_host if on_host else plan_by_kernels)(indices, buckets, policy)
     return _with_handles(plan, proved=on_host) if unique else plan
 
@@ -132,7 +132,7 @@ def plan_on_host(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
 
 def _as_array(values: Any) -> Any:
     """The memory of a tensor of the host, or the array itself."""
-    return rooms.arrays.of_tensor(values) if pytorch.is_tensor(values) else values
+    return lazy.arrays.of_tensor(values) if pytorch.is_tensor(values) else values
 
 
 def _shared(indices: Any, extent: int, programs: int) -> Any:

@@ -27,7 +27,7 @@ from tilewright.schedule.distribute import (
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, DotPlan, RegisterOperand, StagedOperand, WidenedOperand
 from tilewright.schedule.map_builder import ClassId
-from tilewright.schedule.plan import Placement, program_spans, selected, symbols_of, tiles_of
+from tilewright.schedule.placement import Placement, program_spans, selected, symbols_of, tiles_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, moved
 from tilewright.transport import dialect as t

@@ -43,7 +43,7 @@ from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epil
 from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
 from tilewright.schedule.hopper.stage_vectors import StageVector, named, stage_vectors, through_map
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.schedule.relayout import classified
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import unchanged
@@ -118,7 +118,7 @@ def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
 def has_dependent_products(kernel: tile.Kernel) -> bool:
     """Whether the products of a step depend on one another in a stream with a loaded bound, as in decode: one warpgroup
     leaves tensor cores and memory idle in between."""
-    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream) and LoadedBounds(kernel).binds]
+    streams = [op for op in kernel.walk() if isinstance(op, tile.StreamLoop) and LoadedBounds(kernel).binds]
     inner = [[op for op in stream.walk() if isinstance(op, tile.Dot)] for stream in streams]
     return any(not isinstance(source_of(dot.a)[0].owner, tile.Load | tile.Gather) for dots in inner for dot in dots[1:])
 
@@ -351,7 +351,7 @@ def vectors_of(
     if (
         configuration.cluster is not None
         or configuration.candidate.ping_pong > 1
-        or not isinstance(stream, tile.Stream)
+        or not isinstance(stream, tile.StreamLoop)
     ):
         return ()
     own = [r for r in group(configuration.dots, 1) if r.block is pipeline.block]
@@ -383,7 +383,7 @@ def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, in
     if not any(isinstance(operand, TmaOperand) for plan in dots for operand in (plan.a, plan.b)):
         return Refused("no tile is brought by tensor copies, so a cluster has nothing to share")
     for stream in kernel.walk():
-        if isinstance(stream, tile.Stream) and cluster.varies(stream.trip.expr.symbols):
+        if isinstance(stream, tile.StreamLoop) and cluster.varies(stream.trip.expr.symbols):
             return Refused("CTAs of a cluster would go round a stream a different number of times")
     return cluster
 

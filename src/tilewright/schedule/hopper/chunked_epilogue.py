@@ -12,7 +12,7 @@ from tilewright.lang.axes import Span
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.map_builder import Buffered, MapBuilder
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, hint, is_arithmetic, is_elementwise, owner
 from tilewright.transport import dialect as t

@@ -18,7 +18,7 @@ from tilewright.schedule.hopper.chunked_epilogue import ChunkedStores
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.operands import ConvertedOperand, DotPlan, Operand
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 
 
@@ -27,7 +27,7 @@ class SoftwarePipeline:
     """One software-pipelined stream: the product issued in its own step, the one issued a step later, and the other ops
     on the latter's fragment, which stand at the end of the body."""
 
-    stream: tile.Stream
+    stream: tile.StreamLoop
     early: DotPlan
     late: DotPlan
     apart: tuple[Operation, ...]
@@ -56,7 +56,7 @@ class StepRange:
 
     begin: Expr
     end: Expr
-    stream: tile.Stream
+    stream: tile.StreamLoop
     whole: bool = False
     holds: frozenset[SSAValue] = frozenset()
 
@@ -76,11 +76,11 @@ class ScheduleConfiguration:
     cluster: Cluster | None = None
     shares: Mapping[tile.Load | tile.Gather, Share] = field(default_factory=dict[tile.Load | tile.Gather, Share])
     stores: Mapping[tile.Store, SharedMemoryEpilogue] = field(default_factory=dict[tile.Store, SharedMemoryEpilogue])
-    software_pipelines: Mapping[tile.Stream, SoftwarePipeline] = field(
-        default_factory=dict[tile.Stream, SoftwarePipeline]
+    software_pipelines: Mapping[tile.StreamLoop, SoftwarePipeline] = field(
+        default_factory=dict[tile.StreamLoop, SoftwarePipeline]
     )
-    ordered: frozenset[tile.Stream] = frozenset()
-    in_flight: frozenset[tile.Stream] = frozenset()
+    ordered: frozenset[tile.StreamLoop] = frozenset()
+    in_flight: frozenset[tile.StreamLoop] = frozenset()
 
     @property
     def orders_products(self) -> bool:
@@ -166,7 +166,7 @@ class RoleContext(ChunkedStores, ABC):
         """Buffer and byte offset of an operand's tile."""
 
     @abstractmethod
-    def step_ranges(self, op: tile.Stream, first: int, *, split: bool) -> Sequence[StepRange]:
+    def step_ranges(self, op: tile.StreamLoop, first: int, *, split: bool) -> Sequence[StepRange]:
         """The steps of a stream from ``first`` on: those that need no guards, then the rest."""
 
     @abstractmethod

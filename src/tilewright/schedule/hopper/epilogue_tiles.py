@@ -21,7 +21,7 @@ from tilewright.hw.tensormap import Swizzle
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.operands import ROWS
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element
 from tilewright.transport import asynchronous as a

@@ -15,7 +15,7 @@ from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.program_order import FEW_LENGTHS, lengthening
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.hopper.tile_choice import Tiles, products_of, programs
-from tilewright.schedule.swapped_operands import swapped
+from tilewright.schedule.transforms.swapped_operands import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import element, source_of, spans_of
@@ -133,7 +133,7 @@ def _whole_steps(
         yield replace(variant, predicate=inside, candidates=(whole,))
 
 
-def _whole(kernel: tile.Kernel, stream: tile.Stream) -> Expr | None:
+def _whole(kernel: tile.Kernel, stream: tile.StreamLoop) -> Expr | None:
     """Under what all steps are whole; None for steps that few lengths are multiples of."""
     size = stream.axis.data.size
     return whole_steps(kernel, stream) if size & (size - 1) == 0 else None
@@ -197,7 +197,7 @@ def _chained(
 def _steps(kernel: tile.Kernel, longer: str | None, columns: int) -> Expr | None:
     """Twice the average number of steps of a program; None where it depends on loaded integers and grows with the
     program."""
-    trip = sum((op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)), Const(0))
+    trip = sum((op.trip.expr for op in kernel.walk() if isinstance(op, tile.StreamLoop)), Const(0))
     loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
     if not loaded.isdisjoint(trip.symbols):
         return Const(2 * SOME_KEYS // columns) if longer is None else None

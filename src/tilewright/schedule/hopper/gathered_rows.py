@@ -90,7 +90,7 @@ def _loaded(value: SSAValue) -> tile.Load | None:
 def _steady(load: tile.Load) -> bool:
     around = load.parent_op()
     counters = set[str]()
-    while isinstance(around, tile.Stream):
+    while isinstance(around, tile.StreamLoop):
         counters.add(around.counter.data)
         around = around.parent_op()
     ends = (e for c in coords_of(load) for e in ((c.origin, c.stop) if isinstance(c, Span) else (c,)))

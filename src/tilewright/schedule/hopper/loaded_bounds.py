@@ -32,7 +32,7 @@ class LoadedBounds:
     def __init__(self, kernel: tile.Kernel):
         self.binds = [op for op in kernel.walk() if isinstance(op, tile.Bind)]
         self.sources = _sources(self.binds)
-        at = {kernel, *(op for op in self.sources if isinstance(op, tile.Stream))}
+        at = {kernel, *(op for op in self.sources if isinstance(op, tile.StreamLoop))}
         self.top_level = all(op.parent_op() in at for op in (*self.binds, *self.sources))
         self.one_by_one = all(isinstance(op, _ONE_BY_ONE) for op in self.sources)
 
@@ -47,7 +47,7 @@ class LoadedBounds:
 
     def only_for_bounds(self, op: Operation) -> bool:
         """Whether an op contributes to bounds alone, so that consumers need not execute it."""
-        if isinstance(op, tile.Stream):
+        if isinstance(op, tile.StreamLoop):
             return op in self.sources and all(
                 inner in self.sources or is_elementwise(inner) or isinstance(inner, tile.Yield)
                 for inner in op.walk()
@@ -112,7 +112,7 @@ class LoadedBounds:
 
 
 _LOADS = (tile.Load, tile.Gather)
-_ONE_BY_ONE = (*_LOADS, tile.FragmentInit, tile.FragmentRead, tile.FragmentWrite, tile.Stream)
+_ONE_BY_ONE = (*_LOADS, tile.FragmentInit, tile.FragmentRead, tile.FragmentWrite, tile.StreamLoop)
 """Ops that a single thread executes with the same result."""
 
 
@@ -131,6 +131,6 @@ def _sources(binds: Sequence[tile.Bind]) -> set[Operation]:
         if isinstance(op, tile.FragmentInit):
             for write in (use.operation for use in op.result.uses if isinstance(use.operation, tile.FragmentWrite)):
                 around = write.parent_op()
-                found |= {write, around} if isinstance(around, tile.Stream) else {write}
+                found |= {write, around} if isinstance(around, tile.StreamLoop) else {write}
                 pending.append(write.value)
     return found

@@ -26,7 +26,6 @@ from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration, StepRange
 from tilewright.schedule.hopper.converted_operand import convert_tile
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
-from tilewright.schedule.hopper.gate import Gate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.mask_free_steps import leading_steps
 from tilewright.schedule.hopper.operands import (
@@ -45,18 +44,19 @@ from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
 from tilewright.schedule.hopper.program_order import program_order
 from tilewright.schedule.hopper.program_queue import ProgramQueue
 from tilewright.schedule.hopper.program_sums import cluster_barriers_of_sums, lower_program_sum
+from tilewright.schedule.hopper.promise_gate import Gate
 from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, only_places, other_uses
 from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
-from tilewright.schedule.numerics_rewrites import contracted
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
+from tilewright.schedule.transforms.numerics import contracted
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import coords_of, element, hint, is_constant, is_elementwise, owner, source_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.base import exprs
+from tilewright.transport.ops.base import exprs
 
 REGISTERS = {(2, 1): (24, 240), (3, 1): (32, 160), (4, 1): (24, 112), (1, 2): (40, 216), (1, 3): (24, 136)}
 """setmaxnreg of the producer and of each consumer warpgroup, by the number of these and that of CTAs that share an SM:
@@ -80,7 +80,7 @@ class RoleLowering(ProductsInFlight):
         self.dots = {p.dot: p for p in configuration.dots}
         self.by_write = {p.write: p for p in configuration.dots if p.write is not None}
         self.accumulations = {
-            op for op in kernel.walk() if isinstance(op, tile.Stream) and accumulates(op, configuration.dots)
+            op for op in kernel.walk() if isinstance(op, tile.StreamLoop) and accumulates(op, configuration.dots)
         }
         self.loaded_bounds = LoadedBounds(kernel)
         self.gate = Gate(kernel)
@@ -273,7 +273,7 @@ class RoleLowering(ProductsInFlight):
 
     def end_use(self, pipeline: TilePipeline) -> None:
         """The last product of a program that reads the pipeline's tiles has ended: the stage is given back."""
-        if isinstance(pipeline.last, tile.Stream):
+        if isinstance(pipeline.last, tile.StreamLoop):
             # a stream of no steps multiplies nothing: only a barrier says that all warps saw the tile
             self.emit(warpgroup_barrier(self))
         self.release(pipeline, Sym(counter(pipeline)))
@@ -282,7 +282,7 @@ class RoleLowering(ProductsInFlight):
     def read_before_drain(self, op: Operation) -> list[TilePipeline]:
         """The pipelines around a software-pipelined stream that only its early product reads: they can be released
         before its drain."""
-        if not isinstance(op, tile.Stream) or op not in self.configuration.software_pipelines:
+        if not isinstance(op, tile.StreamLoop) or op not in self.configuration.software_pipelines:
             return []
         early = self.configuration.software_pipelines[op].early
         uses = copied_tiles(self.configuration.dots)
@@ -294,7 +294,7 @@ class RoleLowering(ProductsInFlight):
 
     def op(self, op: Operation, *, split: bool) -> None:
         if self.producing:
-            if isinstance(op, tile.Stream) and any(
+            if isinstance(op, tile.StreamLoop) and any(
                 r.block.parent_op() is not None and self.within(r, op) for r in self.pipelines
             ):
                 self.loops_of(op, split=split)
@@ -342,7 +342,7 @@ class RoleLowering(ProductsInFlight):
                     self.read_vector(pipeline, vector)
 
     @staticmethod
-    def within(pipeline: TilePipeline, op: tile.Stream) -> bool:
+    def within(pipeline: TilePipeline, op: tile.StreamLoop) -> bool:
         """The pipeline's block lies in the stream."""
         parent = pipeline.block.parent_op()
         return parent is not None and op.is_ancestor(parent)
@@ -393,7 +393,7 @@ class RoleLowering(ProductsInFlight):
     def keeps_in_flight(self, stream: Operation | None) -> bool:
         """Products of this step are waited for where their results are needed. Those of steps with masks, for which no
         registers are left, are waited for at once."""
-        if not isinstance(stream, tile.Stream) or stream not in self.configuration.in_flight:
+        if not isinstance(stream, tile.StreamLoop) or stream not in self.configuration.in_flight:
             return False
         return stream.axis.data in self.scope.full or self.inside(stream.axis.data)
 
@@ -444,7 +444,7 @@ class RoleLowering(ProductsInFlight):
         return self.stage_value(operand, dot), Const(0)
 
     # -- streams --------------------------------------------------------------------------------------------------
-    def stream(self, op: tile.Stream, *, split: bool) -> None:
+    def stream(self, op: tile.StreamLoop, *, split: bool) -> None:
         if not self.accumulating(op):
             super().stream(op, split=split)
             return
@@ -471,7 +471,7 @@ class RoleLowering(ProductsInFlight):
         last = [op for r in pipelines for op in self.releases(r, previous[r.name])]
         self.emit(t.If(trip > 0, t.block([a.Elected(t.block(last))]), t.block()))
 
-    def step_ranges(self, op: tile.Stream, first: int, *, split: bool) -> list[StepRange]:
+    def step_ranges(self, op: tile.StreamLoop, first: int, *, split: bool) -> list[StepRange]:
         """The steps of a stream from ``first`` on: those that need no guards, then the rest."""
         span, trip, begin = op.axis.data, op.trip.expr, Const(first)
         leading = leading_steps(op)
@@ -508,7 +508,7 @@ class RoleLowering(ProductsInFlight):
         builder.holds = self.holds
         return builder
 
-    def loops_of(self, op: tile.Stream, *, split: bool) -> None:
+    def loops_of(self, op: tile.StreamLoop, *, split: bool) -> None:
         if self.accumulating(op):
             self.loop(op, Const(0), op.trip.expr, split=False)
             return

@@ -14,13 +14,13 @@ from itertools import pairwise
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Interval, Min, Sym, all_of, expr, maximum, minimum, simplify
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.compared import HALF, behind, shifts
 from tilewright.tile.queries import element
 
 
-def leading_steps(op: tile.Stream) -> tuple[Expr, frozenset[SSAValue]] | None:
+def leading_steps(op: tile.StreamLoop) -> tuple[Expr, frozenset[SSAValue]] | None:
     """How many first steps of a stream satisfy all its comparisons of indices, and these; None where there are none."""
     found: dict[SSAValue, Expr] = {}
     shifted = shifts(op)
@@ -37,7 +37,7 @@ def leading_steps(op: tile.Stream) -> tuple[Expr, frozenset[SSAValue]] | None:
     return least, frozenset(found)
 
 
-def always(kernel: tile.Kernel, stream: tile.Stream, bounds: Mapping[str, Interval]) -> Expr | None:
+def always(kernel: tile.Kernel, stream: tile.StreamLoop, bounds: Mapping[str, Interval]) -> Expr | None:
     """Under what a stream has a step in every program: extents are not 0; None if it may have none all the same.
 
     Where an extent of the grid is 0 there is no program.
@@ -51,14 +51,14 @@ def always(kernel: tile.Kernel, stream: tile.Stream, bounds: Mapping[str, Interv
     return all_of(Const(0) < Sym(s) for s in sorted((stream.trip.expr.symbols & extents) - grid))
 
 
-def whole_first_step(kernel: tile.Kernel, stream: tile.Stream) -> Expr | None:
+def whole_first_step(kernel: tile.Kernel, stream: tile.StreamLoop) -> Expr | None:
     """Under what the first step of a stream lies inside of its domain, for every program; None where that depends on
     the program or on a loaded integer."""
     span, counter = stream.axis.data, stream.counter.data
     return _of_extents(kernel, (span.origin + span.size <= span.stop).substitute({counter: 0}))
 
 
-def whole_steps(kernel: tile.Kernel, stream: tile.Stream) -> Expr | None:
+def whole_steps(kernel: tile.Kernel, stream: tile.StreamLoop) -> Expr | None:
     """The same of all steps: the domain ends with one."""
     span = stream.axis.data
     first = span.origin.substitute({stream.counter.data: 0})

@@ -24,10 +24,10 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Expr, Sym, simplify
 from tilewright.base.verdict import Legal
 from tilewright.hw.copy_prices import CopyMethod
+from tilewright.hw.rules.wgmma import INSTRUCTION_K_BITS
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.hw.tensormap import PATTERNS, Swizzle
-from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts, index_axis, index_symbol
@@ -47,7 +47,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, source_of, spans_of, tensor_name
 
 ROWS = 64
-"""Rows of one wgmma (hw.wgmma.INSTRUCTION_M)."""
+"""Rows of one wgmma (hw.rules.wgmma.INSTRUCTION_M)."""
 COLUMNS = 8
 MAX_COLUMNS = 256
 SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
@@ -557,7 +557,7 @@ def accumulation(dot: tile.Dot) -> tile.FragmentWrite | None:
     block = dot.parent_block()
     assert block is not None
     between = _between(min((dot, read), key=block.get_operation_index), write)
-    return None if any(isinstance(op, tile.FragmentWrite | tile.Stream) for op in between) else write
+    return None if any(isinstance(op, tile.FragmentWrite | tile.StreamLoop) for op in between) else write
 
 
 def _between(first: Operation, last: Operation) -> list[Operation]:

@@ -60,16 +60,16 @@ def order_arrive(place: Expr, count: int) -> a.NamedBarrierArrive:
     return a.NamedBarrierArrive(ORDER_BARRIER + (place + 1) % count, 2 * a.WARPGROUP_THREADS)
 
 
-def ordered_streams(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> frozenset[tile.Stream]:
+def ordered_streams(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> frozenset[tile.StreamLoop]:
     """The streams whose only product is waited for in its own step, before the next one is issued.
 
     Warpgroups that share a tile find its stage full at the same time: without an order their instructions interleave on
     the tensor cores, both products end together, and the tensor cores are idle while both compute.
     """
-    found: set[tile.Stream] = set()
+    found: set[tile.StreamLoop] = set()
     for plan in dots:
         stream = plan.dot.parent_op()
-        if not isinstance(stream, tile.Stream) or accumulates(stream, dots):
+        if not isinstance(stream, tile.StreamLoop) or accumulates(stream, dots):
             continue
         alone = all(other is plan or not stream.is_ancestor(other.dot) for other in dots)
         if alone and isinstance(plan.a, AsyncOperand | RegisterOperand) and isinstance(plan.b, AsyncOperand):
@@ -81,7 +81,7 @@ def uses_per_program(pipeline: TilePipeline) -> Expr:
     """The uses of the pipeline in one program."""
     total: Expr = Const(1)
     stream = pipeline.block.parent_op()
-    while isinstance(stream, tile.Stream):
+    while isinstance(stream, tile.StreamLoop):
         total, stream = total * stream.trip.expr, stream.parent_op()
     return total
 
@@ -89,5 +89,5 @@ def uses_per_program(pipeline: TilePipeline) -> Expr:
 def equal_uses(kernel: tile.Kernel, pipelines: Sequence[TilePipeline]) -> bool:
     """Whether every program uses the pipelines equally often."""
     own = {program_index(i) for i in range(len(kernel.grid))}
-    own |= {op.counter.data for op in kernel.walk() if isinstance(op, tile.Stream)}
+    own |= {op.counter.data for op in kernel.walk() if isinstance(op, tile.StreamLoop)}
     return all(uses_per_program(pipeline).symbols.isdisjoint(own) for pipeline in pipelines)

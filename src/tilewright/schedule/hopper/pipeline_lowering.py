@@ -31,7 +31,7 @@ from tilewright.schedule.hopper.stage_vectors import StageVector, vector_copies
 from tilewright.schedule.hopper.thread_copy_producer import gathered_copies, producer_copies, row_count, row_integers
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
 from tilewright.schedule.map_builder import Buffered
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import coords_of, element, spans_of, tensor_name

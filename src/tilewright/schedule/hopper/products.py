@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym
-from tilewright.hw.wgmma import INSTRUCTION_K_BITS
+from tilewright.hw.rules.wgmma import INSTRUCTION_K_BITS
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, WgmmaOperandPlan
 from tilewright.schedule.distribute import Digits

@@ -23,7 +23,7 @@ from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
 from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import spans_of
 from tilewright.transport import asynchronous as a
@@ -39,16 +39,16 @@ class WgmmaGroup:
 
 
 def streams_in_flight(
-    kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement, budget: int, others: Collection[tile.Stream]
-) -> frozenset[tile.Stream]:
+    kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement, budget: int, others: Collection[tile.StreamLoop]
+) -> frozenset[tile.StreamLoop]:
     """The streams whose steps add several products to fragments, so that one of these runs while the operand of the
     next is computed, and whose results have room in the ``budget`` registers of a thread; none of ``others``, which
     are scheduled in ways of their own. With one such product, the last, nothing is computed under it
     (docs/measured/attention.md, "Gradients of attention")."""
-    found: set[tile.Stream] = set()
-    for stream in [op for op in kernel.walk() if isinstance(op, tile.Stream)]:
+    found: set[tile.StreamLoop] = set()
+    for stream in [op for op in kernel.walk() if isinstance(op, tile.StreamLoop)]:
         own = [p for p in dots if p.dot.parent_op() is stream]
-        nested = any(isinstance(op, tile.Stream) for op in stream.walk() if op is not stream)
+        nested = any(isinstance(op, tile.StreamLoop) for op in stream.walk() if op is not stream)
         sums = sum(p.write is not None for p in own)
         if sums < 2 or sums == len(own) or nested or stream in others or accumulates(stream, dots):
             continue
@@ -58,7 +58,7 @@ def streams_in_flight(
     return frozenset(found)
 
 
-def _words(kernel: tile.Kernel, stream: tile.Stream, own: Sequence[DotPlan], placement: Placement) -> int:
+def _words(kernel: tile.Kernel, stream: tile.StreamLoop, own: Sequence[DotPlan], placement: Placement) -> int:
     """Registers of a thread: the kernel's fragments, every product of a step, and beside them the largest of the
     operands and of the vectors in registers."""
     fragments = [op.results[0] for op in kernel.walk() if isinstance(op, tile.FragmentInit)]

@@ -2,7 +2,7 @@
 
 A ``transport.Programs`` states it: bands of row tiles that find operands in L2, or, where programs differ in length,
 long ones first. The emitted walk (``codegen.cuda``), the simulator (``simulate.execute``) and validation
-(``validate.plan.control``) each read the op.
+(``validate.transport_ir.control``) each read the op.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _share_columns(kernel: tile.Kernel) -> bool:
     """Whether programs of a column read the same in a stream: a tile that the last coordinate places and the next to
     last one does not. If none do, those of a row may, which are neighbours without bands: of attention, of a head."""
     row, column = (program_index(len(kernel.grid) - n) for n in (2, 1))
-    streamed = (op for stream in kernel.walk() if isinstance(stream, tile.Stream) for op in stream.walk())
+    streamed = (op for stream in kernel.walk() if isinstance(stream, tile.StreamLoop) for op in stream.walk())
     placed = (origins(op) for op in streamed if isinstance(op, tile.Load))
     return any(column in symbols and row not in symbols for symbols in placed)
 
@@ -103,9 +103,9 @@ def shortening(kernel: tile.Kernel) -> str | None:
     return _differing(kernel, 4, 0)
 
 
-def _ragged(kernel: tile.Kernel) -> list[tile.Stream]:
+def _ragged(kernel: tile.Kernel) -> list[tile.StreamLoop]:
     """Streams of chained products over a ragged grid that end at loaded bounds."""
-    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
+    streams = [op for op in kernel.walk() if isinstance(op, tile.StreamLoop)]
     loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
     return [
         op
@@ -114,14 +114,14 @@ def _ragged(kernel: tile.Kernel) -> list[tile.Stream]:
     ]
 
 
-def _begins_at_tile(stream: tile.Stream) -> bool:
+def _begins_at_tile(stream: tile.StreamLoop) -> bool:
     """Whether the rows that a program fills say where a stream begins, and not where it ends."""
     places = {name for rows in filled(stream) for name in rows.origin.symbols}
     begin, end = (_computed_from(stream, e) for e in (stream.axis.data.origin, stream.axis.data.stop))
     return not places.isdisjoint(begin) and places.isdisjoint(end)
 
 
-def _computed_from(stream: tile.Stream, place: Expr) -> set[str]:
+def _computed_from(stream: tile.StreamLoop, place: Expr) -> set[str]:
     """The symbols of an expression, and those that its loaded symbols are computed from."""
     kernel = stream.get_toplevel_object()
     binds = {op.symbol.data: op.value for op in kernel.walk() if isinstance(op, tile.Bind)}
@@ -141,7 +141,7 @@ def _computed_from(stream: tile.Stream, place: Expr) -> set[str]:
 
 def _differing(kernel: tile.Kernel, shorter: int, longer: int) -> str | None:
     """The program coordinate for which a stream has fewer steps at ``shorter`` than at ``longer``."""
-    trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
+    trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.StreamLoop)]
     names = [program_index(i) for i in range(len(kernel.grid))]
     return next((n for n in names if any(_at(x, {n: shorter}) < _at(x, {n: longer}) for x in trips)), None)
 

@@ -13,12 +13,12 @@ from xdsl.ir import Block, Region
 
 from tilewright.base.expr import TRUE, Expr, Sym
 from tilewright.hw.spaces import WARPGROUP_THREADS
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.clusters import RANK
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.map_builder import Buffered, scalar_type
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element
 from tilewright.transport import asynchronous as a

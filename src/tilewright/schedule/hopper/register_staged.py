@@ -21,7 +21,7 @@ from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfig
 from tilewright.schedule.hopper.operands import DotPlan, StagedOperand
 from tilewright.schedule.hopper.products import staging_offset
 from tilewright.schedule.map_builder import Buffered, ClassId
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, hint, owner, spans_of
 from tilewright.transport import asynchronous as a

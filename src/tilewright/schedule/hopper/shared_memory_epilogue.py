@@ -13,6 +13,7 @@ from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import RoleContext, SharedMemoryEpilogue
+from tilewright.schedule.hopper.epilogue_loop import EpilogueLoop
 from tilewright.schedule.hopper.epilogue_tiles import (
     EPILOGUE_STAGES,
     SWIZZLES,
@@ -29,9 +30,8 @@ from tilewright.schedule.hopper.operands import (
     reaches_edge,
     tensor_map,
 )
-from tilewright.schedule.hopper.panel_loop import PanelLoop
 from tilewright.schedule.hopper.row_epilogue import RowEpilogue
-from tilewright.schedule.plan import Placement
+from tilewright.schedule.placement import Placement
 from tilewright.schedule.tile_accesses import legal_facts
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of
@@ -111,13 +111,13 @@ class TmaEpilogue:
         for number, panel in self.tile.ahead(lowering, tuple(self.tile.side_by_side)):
             self.copy_panel(lowering, panel, number, None, first)
 
-    def loop(self, lowering: RoleContext) -> PanelLoop | None:
+    def loop(self, lowering: RoleContext) -> EpilogueLoop | None:
         """The loop over panels, if they are computed in one."""
         panels = tuple(self.tile.side_by_side)
         if self.tile.blocks > 1 or len(self.maps) > 1:
             return None
         op, count = self.tile.op, self.tile.registers(panels[0])[1]
-        return PanelLoop.of(lowering, op, len(panels), count, lowering.postponed.get(op, ()))
+        return EpilogueLoop.of(lowering, op, len(panels), count, lowering.postponed.get(op, ()))
 
     def copy_panel(
         self,

@@ -40,7 +40,7 @@ def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
     if not pipelined_streams(kernel):
         return None
     copy = kernel.clone()
-    for stream in [op for op in copy.walk() if isinstance(op, tile.Stream)]:
+    for stream in [op for op in copy.walk() if isinstance(op, tile.StreamLoop)]:
         body = stream.body.block
         for op in _moving(stream):
             op.detach()
@@ -49,12 +49,12 @@ def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
     return copy
 
 
-def pipelined_streams(kernel: tile.Kernel) -> list[tile.Stream]:
+def pipelined_streams(kernel: tile.Kernel) -> list[tile.StreamLoop]:
     """The streams with two products of which the last can be delayed."""
-    return [op for op in kernel.walk() if isinstance(op, tile.Stream) and _moving(op)]
+    return [op for op in kernel.walk() if isinstance(op, tile.StreamLoop) and _moving(op)]
 
 
-def _moving(stream: tile.Stream) -> list[Operation]:
+def _moving(stream: tile.StreamLoop) -> list[Operation]:
     """The ops that move to the end of a stream's body, in their new order: the second of two products, and all ops on
     the fragment it is added to. Empty where it cannot be delayed."""
     body = stream.body.block
@@ -84,10 +84,10 @@ def _touching(block: Block, fragment: SSAValue) -> list[Operation] | None:
     return sorted(own, key=block.get_operation_index)
 
 
-def software_pipelines(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> dict[tile.Stream, SoftwarePipeline]:
+def software_pipelines(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> dict[tile.StreamLoop, SoftwarePipeline]:
     """The streams of a reordered kernel that can be software-pipelined, their tiles brought by copies."""
-    found: dict[tile.Stream, SoftwarePipeline] = {}
-    for stream in [op for op in kernel.walk() if isinstance(op, tile.Stream)]:
+    found: dict[tile.StreamLoop, SoftwarePipeline] = {}
+    for stream in [op for op in kernel.walk() if isinstance(op, tile.StreamLoop)]:
         plans = [p for p in dots if stream.is_ancestor(p.dot)]
         if len(plans) != 2 or any(p.dot.parent_op() is not stream for p in plans):
             continue

@@ -26,13 +26,13 @@ from tilewright.legal.facts import Facts
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.operands import reaches_edge, tensor_map
-from tilewright.schedule.plan import Placement, aligned
+from tilewright.schedule.placement import Placement, aligned
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, loaded_tests, spans_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import values_at
-from tilewright.transport.thread_copies import COPY_BYTES
+from tilewright.transport.ops.thread_copies import COPY_BYTES
 
 DESTINATION_ALIGN_BYTES = 128
 """Alignment of a tensor copy's destination in shared memory (PTX ISA 9.1, 9.7.9.25.5.2)."""
@@ -72,7 +72,7 @@ class StageVector:
 
 
 def stage_vectors(
-    stream: tile.Stream, kernel: tile.Kernel, facts: CallFacts, placement: Placement, threads: int
+    stream: tile.StreamLoop, kernel: tile.Kernel, facts: CallFacts, placement: Placement, threads: int
 ) -> list[StageVector]:
     """The loads of a stream's body that the producer's threads can copy: of at most one axis, at a place that depends
     on the step and on nothing that was loaded, from a tensor that nobody writes, in units of cp.async. ``threads`` read
@@ -90,7 +90,7 @@ def stage_vectors(
     return found
 
 
-def _moves(op: tile.Load, stream: tile.Stream) -> bool:
+def _moves(op: tile.Load, stream: tile.StreamLoop) -> bool:
     places = (c.origin if isinstance(c, Span) else c for c in coords_of(op))
     return any(stream.counter.data in place.symbols for place in places)
 

@@ -24,8 +24,8 @@ from tilewright.schedule.hopper.tile_prices import (
     panel_columns,
     straddles,
 )
-from tilewright.schedule.split_k import FEW, NotSplitError, split
-from tilewright.schedule.swapped_operands import swapped
+from tilewright.schedule.transforms.split_k import FEW, NotSplitError, split
+from tilewright.schedule.transforms.swapped_operands import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 
@@ -238,13 +238,13 @@ class Tiles:
 
 def _epilogue_loads(kernel: tile.Kernel) -> int:
     """The loads beside those of streams."""
-    inside = {op for stream in kernel.walk() if isinstance(stream, tile.Stream) for op in stream.walk()}
+    inside = {op for stream in kernel.walk() if isinstance(stream, tile.StreamLoop) for op in stream.walk()}
     return sum(isinstance(op, tile.Load) and op not in inside for op in kernel.walk())
 
 
 def _steps(kernel: tile.Kernel) -> Expr:
     """The steps of a tile; ``SOME_STEPS`` where they depend on the program or on loaded integers."""
-    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
+    streams = [op for op in kernel.walk() if isinstance(op, tile.StreamLoop)]
     trip = sum((op.trip.expr for op in streams), Const(0))
     inside = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
     inside |= {op.counter.data for op in streams} | {program_index(i) for i in range(len(kernel.grid))}

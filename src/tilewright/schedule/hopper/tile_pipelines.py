@@ -24,7 +24,7 @@ from tilewright.schedule.hopper.operands import (
 from tilewright.schedule.hopper.stage_vectors import StageVector
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, is_elementwise, tensor_name
-from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES
+from tilewright.transport.ops.base import SHARED_BASE_ALIGN_BYTES
 
 STAGE_ALIGN_BYTES = SHARED_BASE_ALIGN_BYTES
 """Every tile of a stage begins at a multiple of the widest swizzle's period."""
@@ -67,7 +67,7 @@ class TilePipeline:
     @property
     def in_stream(self) -> bool:
         """Whether a program fills it more than once: its tiles are loaded in a stream."""
-        return isinstance(self.block.parent_op(), tile.Stream)
+        return isinstance(self.block.parent_op(), tile.StreamLoop)
 
     def with_stages(self, stages: int, programs: int = 1) -> TilePipeline:
         """The same with so many stages in a stream, and tiles of so many programs outside of streams."""
@@ -126,7 +126,7 @@ def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
         users = sorted((at_level(block, _user(plan)) for plan, _ in uses), key=block.get_operation_index)
         first, last = users[0], users[-1]
         stream = block.parent_op()
-        if isinstance(stream, tile.Stream) and accumulates(stream, dots):
+        if isinstance(stream, tile.StreamLoop) and accumulates(stream, dots):
             products = [at_level(block, _user(p)) for p in dots if stream.is_ancestor(p.dot)]
             first = min(products, key=block.get_operation_index)
             last = max(products, key=block.get_operation_index)
@@ -165,7 +165,7 @@ def at_level(block: Block, op: Operation) -> Operation:
     return op
 
 
-def accumulates(stream: tile.Stream, dots: Sequence[DotPlan]) -> bool:
+def accumulates(stream: tile.StreamLoop, dots: Sequence[DotPlan]) -> bool:
     """Whether the stream's body only adds products of copied tiles to fragments.
 
     Then a product may stay in flight while the next one is issued: nothing else uses the fragments.

@@ -22,7 +22,7 @@ from tilewright.ptx.syntax import (
 from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.instructions.forms import is_read, space_of
+from tilewright.validate.instructions.supported import is_read, space_of
 from tilewright.validate.memory import SHARED, Memory
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Event, LoopBody, Needs

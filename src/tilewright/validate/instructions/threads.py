@@ -100,7 +100,7 @@ def _branch(machine: Instructions, i: Instruction) -> None:
 
 
 def _nothing(machine: Instructions, i: Instruction) -> None:
-    """The end; what ``declared`` looks at."""
+    """The end; what ``ptx_declarations`` looks at."""
 
 
 OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {

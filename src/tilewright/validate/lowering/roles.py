@@ -43,7 +43,7 @@ from tilewright.validate.lowering.threads import (
     tensor_of,
 )
 from tilewright.validate.lowering.values import Atoms, GuardedTerms, chosen, same, weight, where
-from tilewright.validate.plan import barriers
+from tilewright.validate.transport_ir import barriers
 from tilewright.validate.undecided import Undecided
 
 _SWIZZLE_PERIOD = 1024

@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import bool_
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.enums import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import tile_type
 from tilewright.tile.scans import GROUPS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.base.expr import Expr
-from tilewright.lang.fns import AtomicFn
+from tilewright.lang.enums import AtomicFn
 from tilewright.validate.lowering.fingerprints import key
 from tilewright.validate.lowering.integers import Bounds, Number
 from tilewright.validate.lowering.values import GuardedTerms

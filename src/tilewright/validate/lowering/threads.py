@@ -12,7 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, maximum, negate
-from tilewright.lang.fns import Numerics
+from tilewright.lang.enums import Numerics
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
@@ -48,7 +48,7 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Fi
 
 def is_gate(op: t.For) -> bool:
     """The loop of one step in which a kernel does what it does, of none where a promise is broken: that it is so, and
-    that nothing is written outside, is proved of the text (``gate``)."""
+    that nothing is written outside, is proved of the text (``promise_gate``)."""
     return op.counter.data == OPEN_COUNTER and op.begin.expr == _ZERO and op.end.expr == OPEN_TRIP
 
 
@@ -111,7 +111,7 @@ class Program:
             a: n.data for n, a in zip(source.arg_names, source.body.block.args, strict=True)
         }
         scans = [op for op in operations(source) if isinstance(op, tile.Scan) and op.function is None]
-        streams = (op.counter.data for op in operations(source) if isinstance(op, tile.Stream))
+        streams = (op.counter.data for op in operations(source) if isinstance(op, tile.StreamLoop))
         return Program(frozenset(streams), tuple(StateFunction(op, scalars) for op in scans))
 
 

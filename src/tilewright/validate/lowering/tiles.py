@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Min, Sym, maximum
 from tilewright.lang.axes import Axis, Span, axis_symbol
-from tilewright.lang.fns import Numerics, ReduceFn
+from tilewright.lang.enums import Numerics, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, program_index, tile_type
@@ -306,7 +306,7 @@ class Tiles:
     def write(self, op: tile.FragmentWrite) -> None:
         self.fragments[op.frag] = self.held[op.value]
 
-    def stream(self, op: tile.Stream) -> None:
+    def stream(self, op: tile.StreamLoop) -> None:
         """The steps of a stream, in the parts of the other side."""
         name, trip = op.counter.data, op.trip.expr
         parts: list[LoopSegment] = []
@@ -363,7 +363,7 @@ class Tiles:
                 self.held[value] = np.where(bounds.mask, masked, zero)
 
     def part(
-        self, op: tile.Stream, part: LoopSegment, ops: Sequence[Operation], late: Sequence[Operation] = ()
+        self, op: tile.StreamLoop, part: LoopSegment, ops: Sequence[Operation], late: Sequence[Operation] = ()
     ) -> None:
         """Some steps of a stream: in each the ops ``late`` of the step before, then ``ops``."""
         if part.single and not late:
@@ -488,7 +488,7 @@ def _axes(value: SSAValue) -> TileType | FragmentType:
     return value.type
 
 
-def rotation(op: tile.Stream) -> tuple[list[Operation], list[Operation]] | None:
+def rotation(op: tile.StreamLoop) -> tuple[list[Operation], list[Operation]] | None:
     """The ops of a step in two halves, the later of which may as well be done in the step after it: products that are
     added to a fragment, with the loads that they alone need. None where there are none."""
     ops = ops_in(op.body.block)
@@ -514,7 +514,7 @@ def rotation(op: tile.Stream) -> tuple[list[Operation], list[Operation]] | None:
         if (
             begun
             and o not in late
-            and isinstance(o, (tile.FragmentRead, tile.FragmentWrite, tile.Stream, *tile.WRITES))
+            and isinstance(o, (tile.FragmentRead, tile.FragmentWrite, tile.StreamLoop, *tile.WRITES))
         ):
             return None
     users = {u.operation for o in late for r in o.results for u in r.uses}
@@ -574,7 +574,7 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.ProgramSum: Tiles.program_sum,
     tile.FragmentInit: Tiles.fragment,
     tile.FragmentWrite: Tiles.write,
-    tile.Stream: Tiles.stream,
+    tile.StreamLoop: Tiles.stream,
     tile.Load: Tiles.load,
     tile.Store: Tiles.store,
     tile.AtomicReduce: Tiles.store,

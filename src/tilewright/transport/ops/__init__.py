@@ -1,0 +1,1 @@
+"""The ops of the ``transport`` dialect, one module per kind."""
