@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
 from support.artifacts import renamed, scale
 from tilewright.artifact import bundle
 from tilewright.cli.process import ended
@@ -49,6 +50,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (("show", "a\x00b"), 2, "null"),
         (("explain", "wgmma", "--dtype", "i64", "--tile", "128x64"), 2, "i64"),
         (("explain", "tma", "--shape", "9" * 5000, "--dtype", "bf16", "--box", "1"), 2, "CMD002"),
+        (("--version",), 0, f"tilewright {tw.__version__}"),
         (("nothing",), 2, "No such command"),
         (("validate", "x", "--seconds", "inf"), 2, "--seconds"),
         (("validate", "x", "--seconds", "nan"), 2, "--seconds"),

@@ -755,6 +755,12 @@ def test_parameters() -> None:
     def keyword_first(x: tw.Tensor["M"], b=8): ...
     def narrow_scalar(x: tw.Tensor["M"], *, n: tw.i8): ...
     def no_number(x: tw.Tensor["M"], *, n: tw.i32 = 1.5): ...
+    async def coroutine(x: tw.Tensor["M"]): ...
+    def generator(x: tw.Tensor["M"]):
+        yield
+
+    async def both(x: tw.Tensor["M"]):
+        yield
 
     bad: list[Any] = [
         no_annotation,
@@ -770,6 +776,9 @@ def test_parameters() -> None:
         keyword_first,
         narrow_scalar,
         no_number,
+        coroutine,
+        generator,
+        both,
     ]
     for fn in bad:
         with pytest.raises(tw.TilewrightError) as caught:

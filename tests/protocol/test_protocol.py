@@ -159,3 +159,8 @@ def test_unreadable_text(text: str) -> None:
     with pytest.raises(TilewrightError) as caught:
         from_text(text)
     assert caught.value.code == "MBR007"
+
+
+def test_a_word_that_a_field_does_not_have_is_answered_with_those_that_it_has() -> None:
+    with pytest.raises(TilewrightError, match=r"line 3: space='shared::cta', which is none of all, shared, global"):
+        from_text('protocol("t")\nwith role("a", 32):\n    all(FenceProxyAsync(space="shared::cta"))\n')

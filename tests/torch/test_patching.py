@@ -165,6 +165,18 @@ def test_a_compiled_model_is_left(model: Any) -> None:
         tw.patch("model")
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_a_script_of_a_patched_model_is_refused_until_it_is_undone() -> None:
+    model, x = nn.Sequential(nn.RMSNorm(20), nn.Linear(20, 24)), torch.randn(3, 20)
+    report = tw.patch(model)
+    with pytest.raises(TypeError, match=r"undo\(\)"):
+        torch.jit.script(model)
+    assert torch.equal(model(x), copy.deepcopy(model)(x))
+    report.undo()
+    assert "__prepare_scriptable__" not in vars(model[0])
+    torch.testing.assert_close(torch.jit.script(model)(x), model(x))
+
+
 def test_a_patched_model_is_copied_and_pickled(model: Any) -> None:
     """Copies compute by their own parameters, and the report takes nothing away from them."""
     x = torch.randn(3, 20)

@@ -243,6 +243,36 @@ def test_other_calls_are_not_served_by_a_route(driver: FakeDriver, normed: Any) 
         assert find((x, w, 2.0, False, 4)) is None
 
 
+@pytest.fixture
+def shifted() -> Any:
+    """An operator whose keyword is a constant of its program."""
+
+    @tw.op(name="tests_routes::shifted")
+    @tw.kernel
+    def shifted(x: tw.Tensor["N"], y: tw.Tensor["N"], *, sign: float = 0.0, bn=16):
+        n = tw.grid(x.shape[0], bn)
+        y[n] = x[n] * sign
+
+    return shifted
+
+
+def test_keywords_that_equal_each_other_have_routes_of_their_own(driver: FakeDriver, shifted: Any) -> None:
+    x, loads = aligned(64), driver.kinds().count("load")
+    known(shifted, x, 0.0)
+    find = shifted._execution.routes.find
+    for other in (-0.0, 0, False):
+        assert find((x, other, 16)) is None
+    assert find((x, float("0"), 16)) is not None
+    known(shifted, x, -0.0)
+    assert driver.kinds().count("load") == loads + 2
+
+
+def test_a_keyword_that_equals_its_default_is_given_where_it_is_another_number(shifted: Any) -> None:
+    x = torch.ones(5)
+    assert torch.signbit(shifted(x, -0.0)).all()
+    assert not torch.signbit(shifted(x, 0.0)).any()
+
+
 def test_a_nested_tensor_behind_a_known_call_is_refused(driver: FakeDriver, normed: Any) -> None:
     """PyTorch's guard of such a tensor ended the process."""
     x, w = aligned(6, 64), aligned(64)
@@ -325,7 +355,7 @@ def test_a_known_call_writes_into_out(driver: FakeDriver, normed: Any, monkeypat
     assert last[1][:3] == ordinary[1][:3] == [x.data_ptr(), w.data_ptr(), y.data_ptr()]
     assert next(i for i in range(3, 16) if last[0].f32(i) == 5.0)
     assert y._version > version
-    for refused in (aligned(7, 64), aligned(6, 64, dtype=torch.bfloat16), (y, y), [], 3):
+    for refused in (aligned(7, 64), aligned(6, 64, dtype=torch.bfloat16), (y, y), (y,), [y], [], 3):
         with pytest.raises(tw.TilewrightError, match="JIT010"):
             normed(x, w, 3.0, out=refused)
     with pytest.raises(tw.TilewrightError, match="JIT011"):

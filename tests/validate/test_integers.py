@@ -47,12 +47,20 @@ def places(a: tw.Tensor["M"], b: tw.Tensor["N"], y: tw.Tensor["M"], *, bm=64):
     y[m] = a[m.index // 7 + m.index % 3] + b[m.index // 5]
 
 
+@tw.kernel
+def signs(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=64):
+    """Where a is no sign, max(a, -1) is a, which is 0 there."""
+    m = tw.grid(y, bm)
+    y[m] = tw.sign(a[m]) + b[m]
+
+
 KERNELS = {
     "quotients": quotients,
     "shifts": shifts,
     "products": products,
     "by_numbers": by_numbers,
     "places": places,
+    "signs": signs,
 }
 MISTAKES = {
     "a quotient of unsigned words": ("quotients", r"div\.s32", "div.u32"),
@@ -72,6 +80,10 @@ MISTAKES = {
     "a remainder that is never negative": ("by_numbers", r"(setp\.lt\.s32\s+%p\d+, %r\d+), 0;", r"\1, -1;"),
     "a place that is divided by another reciprocal": ("places", "1431655766", "1431655767"),
     "a place that is divided by a greater number": ("places", "1717986919", "1717986887"),
+    "a sign of -2": ("signs", r"(max\.s32\s+%r\d+, %r\d+), -1;", r"\1, -2;"),
+    "a number that is its own sign": ("signs", r"(setp\.gt\.s32\s+%p\d+, %r\d+), 0;(\s+selp)", r"\1, 2;\2"),
+    "a sign of 2": ("signs", r"(selp\.b32\s+%r\d+), 1,", r"\1, 2,"),
+    "no sign of words without one": ("signs", r"max\.s32", "max.u32"),
     "another factor twice": (
         "products",
         r"(mul\.lo\.s32\s+(%r\d+), %r\d+, (%r\d+);\s+mul\.lo\.s32\s+%r\d+, \2), %r\d+;",

@@ -41,12 +41,28 @@ def widened(x: tw.Tensor["M"], y: tw.Tensor["M"]):
     y[m] = x[m].to(tw.i32) * 3
 
 
+@tw.kernel
+def narrowed(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    """Two words between 0 and 65535 are put together as they are."""
+    m = tw.grid(x, 64)
+    y[m] = x[m].to(tw.u16)
+
+
+@tw.kernel
+def distances(x: tw.Tensor["M"], z: tw.Tensor["M"], y: tw.Tensor["M"]):
+    """Two differences are put together in a word by their bytes."""
+    m = tw.grid(x, 64)
+    y[m] = tw.maximum(x[m], z[m]) - tw.minimum(x[m], z[m])
+
+
 KERNELS = {
     "arithmetic": (CASES["arithmetic"].kernel, dict.fromkeys("xkabcdefgh", "u32")),
     "choices": (CASES["choices"].kernel, dict.fromkeys("xzabcd", "u32") | {"less": "bool"}),
     "conversions": (conversions, {"x": "u32", "f": "f32", "a": "f32", "b": "u32", "c": "i64"}),
     "gathered": (gathered, {"index": "u32", "x": "f32", "y": "f32"}),
     "widened": (widened, {"x": "i8", "y": "i32"}),
+    "narrowed": (narrowed, {"x": "f32", "y": "u16"}),
+    "distances": (distances, dict.fromkeys("xzy", "u16")),
 }
 OTHERWISE = [
     ("arithmetic", r"div\.u32", "div.s32"),
@@ -57,6 +73,14 @@ OTHERWISE = [
     ("conversions", r"cvt\.rn\.f32\.u32", "cvt.rn.f32.s32"),
     ("conversions", r"cvt\.rzi\.u32\.f32", "cvt.rzi.s32.f32"),
     ("gathered", r"cvt\.u64\.u32", "cvt.s64.s32"),
+    ("narrowed", r"(min\.s32\s+%r\d+, %r\d+), 65535", r"\1, 65534"),
+    ("narrowed", r"(min\.s32\s+%r\d+, %r\d+), 65535", r"\1, 131071"),
+    ("narrowed", r"(max\.s32\s+%r\d+, %r\d+), 0", r"\1, 1"),
+    ("narrowed", r"(max\.s32\s+%r\d+, %r\d+), 0", r"\1, -1"),
+    ("narrowed", r"min\.s32", "min.u32"),
+    ("distances", r"(prmt\.b32\s+%r\d+, %r\d+, %r\d+), 4180;", r"\1, 4164;"),
+    ("distances", r"(prmt\.b32\s+%r\d+, %r\d+, %r\d+), 4180;", r"\1, 21520;"),
+    ("distances", r"(prmt\.b32\s+%r\d+, %r\d+, %r\d+), 4180;", r"\1, 12884;"),
 ]
 
 

@@ -30,6 +30,11 @@ def kind_of(value: object) -> Hashable:
     return (type(value), copysign(1, value)) if isinstance(value, float) else type(value)
 
 
+def is_alike(value: object, other: object) -> bool:
+    """Whether they are the same object, or equal and of the same kind, so that one may stand for the other."""
+    return value is other or (kind_of(value) == kind_of(other) and value == other)
+
+
 def _item(value: Any) -> object:
     """The element of an array with exactly one element and no axes."""
     if getattr(value, "shape", None) != () or is_on_gpu(value) or hasattr(value, "mask"):

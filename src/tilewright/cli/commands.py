@@ -7,8 +7,11 @@ need them, so that ``tilewright --help`` stays quick.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from tilewright import __version__
 from tilewright.cli import (
     build,
     check,
@@ -25,6 +28,7 @@ from tilewright.cli import (
     show_layout,
     validate,
 )
+from tilewright.cli.terminal import echo
 
 _COMMANDS = (
     demo,
@@ -50,5 +54,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        echo(f"tilewright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
+
+
 for _command in _COMMANDS:
     _command.register(app)

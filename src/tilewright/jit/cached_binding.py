@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from tilewright.base.number import kind_of
+from tilewright.base.number import is_alike
 from tilewright.lang.params import KernelFunction, KeywordParam
 
 NO_KEYWORDS: dict[str, Hashable] = {}
@@ -55,16 +55,13 @@ _NONE: frozenset[str] = frozenset()
 
 def differs(param: KeywordParam, value: Any) -> bool:
     """Whether a keyword is part of a program's signature."""
-    default = param.default
-    return value is not default and (
-        param.required or param.auto or kind_of(value) != kind_of(default) or value != default
-    )
+    return value is not param.default and (param.required or param.auto or not is_alike(value, param.default))
 
 
 def are_alike(keywords: Mapping[str, Hashable], others: Mapping[str, Hashable]) -> bool:
     """Whether two calls have the same keywords: of the same values, and the same types."""
     return keywords == others and (
-        not keywords or all(kind_of(value) == kind_of(others[name]) for name, value in keywords.items())
+        not keywords or all(is_alike(value, others[name]) for name, value in keywords.items())
     )
 
 

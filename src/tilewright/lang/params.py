@@ -444,6 +444,14 @@ def read_kernel(
         )
     code = fn.__code__
     where = Location(code.co_filename, code.co_firstlineno)
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"{fn.__name__}, whose body a call does not run",
+            required="a plain function, which is traced by calling it",
+            help="leave out `async`, `await` and `yield`",
+        )
     if not isinstance(numerics, str) or numerics not in tuple(Numerics):  # pyright: ignore[reportUnnecessaryIsInstance]
         refuse(
             "LNG001",

@@ -13,12 +13,13 @@ from tilewright import jit
 from tilewright.artifact.store import ArtifactStore
 from tilewright.base.dtypes import DTYPES, DType, dtype_named
 from tilewright.base.expr import symbol_plus
+from tilewright.base.number import is_alike
 from tilewright.diag import fail
 from tilewright.jit import lazy, pytorch
 from tilewright.lang.params import extent_of
 from tilewright.ops.pytorch import Tensor, as_tuple, constant, torch
 from tilewright.ops.routes import Bind, Pick, Routes, Steps, binding, made_as, picker
-from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType
+from tilewright.ops.signature import OpSignature, SchemaType
 
 _SIMULATED: ContextVar[bool] = ContextVar("simulated", default=False)
 
@@ -66,13 +67,11 @@ class Execution:
         self._always = None if self._optional else self._select(())
         named = {p.name for p in signature.kernel.keywords}
         self._keywords = tuple((i, a) for i, a in enumerate(signature.arguments) if a.name in named)
-        self._keyword_values = picker(tuple(i for i, _ in self._keywords))
         self._tensors = len(signature.tensors)
-        self._given_as_default = tuple(a.default for _, a in self._keywords)
         self._extents = tuple(_origins(signature, r.dims) for r in signature.results)
         self._adds = any(r.zero for r in signature.results)
         self._names = tuple(r.name for r in signature.results)
-        self.routes = Routes(self._tensors, self._keyword_values, self._like)
+        self.routes = Routes(self._tensors, picker(tuple(i for i, _ in self._keywords)), self._like)
         with_results = picker(tuple(self._place_with_results(i) for i, _ in self._keywords))
         self.routes_into = Routes(self._tensors + len(self._names), with_results, self._like)
 
@@ -225,9 +224,7 @@ class Execution:
 
     def _given(self, values: tuple[Any, ...]) -> dict[str, Hashable]:
         """Compile-time keywords that are not as their defaults."""
-        if self._keyword_values(values) == self._given_as_default:
-            return _NO_KEYWORDS
-        return {a.name: values[i] for i, a in self._keywords if a.default is REQUIRED or values[i] != a.default}
+        return {a.name: values[i] for i, a in self._keywords if not is_alike(values[i], a.default)}
 
     # -- on the CPU ---------------------------------------------------------------------------------------------------
 
@@ -273,7 +270,6 @@ def _element(tensor: Tensor) -> DType:
     return found
 
 
-_NO_KEYWORDS: dict[str, Hashable] = {}
 _ONE = (True,)
 _ROW_MAJOR = torch.contiguous_format
 _empty_like = torch.empty_like

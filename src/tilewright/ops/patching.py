@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from tilewright import ops
 from tilewright.ops import head_norms
@@ -62,10 +62,12 @@ class Patched:
     def bind(self, module: Any, forward: Forward) -> None:
         """Compute this instance by ``forward``."""
         bound = partial(forward, module)  # which is pickled and copied with the module, as no method of it is
-        module.forward = bound
+        module.forward, module.__prepare_scriptable__ = bound, _refuse_script
 
         def undo() -> None:
-            if cast("dict[str, Any]", vars(module)).get("forward") is bound:
+            held = cast("dict[str, Any]", vars(module))
+            held.pop("__prepare_scriptable__", None)
+            if held.get("forward") is bound:
                 del module.forward
 
         self._undo.append(undo)
@@ -127,6 +129,11 @@ def patch(model: Any, *, check: bool = True) -> Patched:
         note = getattr(forward, "note", "")
         report.entries.append(PatchEntry(path, type(module).__name__, proposal.operator, note))
     return report
+
+
+def _refuse_script() -> NoReturn:
+    """What ``torch.jit.script`` asks a module for first."""
+    raise TypeError("torch.jit.script does not read operators: undo() the patch before, or use torch.export or compile")
 
 
 def _is_compiled(module: Any) -> bool:

@@ -78,7 +78,7 @@ class TorchOp:
 
     def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run on tensors of one device, in the order of the kernel's signature without its results; numbers and flags
-        follow, or go by name. JIT010 for arguments that do not fit."""
+        follow, or go by name; ``out`` of several results is a tuple. JIT010 for arguments that do not fit."""
         values = self._values(args, kwargs)
         if out is not None:
             return self._into(values, out)
@@ -105,7 +105,7 @@ class TorchOp:
         values = (*args, *self._tails[len(args)])
         if out is None:
             return self._served(values)
-        return out if self._served_into(values, as_tuple(out)) else None
+        return out if self._served_into(values, self._results(out)) else None
 
     def note_rows(self, rows: tuple[Any, ...], args: tuple[Any, ...], shape: tuple[int, ...]) -> None:
         """Let ``known`` serve calls like that with ``args``, of which ``rows`` has those of two axes: its results have
@@ -179,7 +179,7 @@ class TorchOp:
 
     def _into(self, values: tuple[Any, ...], out: Any) -> Any:
         """Results in tensors that are given; they need no gradient, as with PyTorch's own ``out=``."""
-        outs = as_tuple(out)
+        outs = self._results(out)
         if self._served_into(values, outs):
             return out
         tensors = (*values[: self._tensors], *outs)
@@ -195,6 +195,10 @@ class TorchOp:
             self._check_name()
             self.out_overload(*values, *outs)
         return out
+
+    def _results(self, out: Any) -> tuple[Any, ...]:
+        """What ``out`` is for each result: of one the tensor itself, of several a tuple or list."""
+        return (out,) if self._single else as_tuple(out)
 
     # -- registration -------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,10 @@ call, and their alignment is compared with the plans'.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any, NamedTuple, cast
 
+from tilewright.base.number import is_alike
 from tilewright.jit import pytorch
 from tilewright.ops.pytorch import Tensor, is_watched, torch
 from tilewright.runtime import tensor_guards
@@ -183,7 +184,7 @@ def _matching(routes: tuple[Route, ...], values: tuple[Any, ...], keywords: tupl
     """The first of these that serves a call."""
     for route in routes:
         check, inputs, absent, wanted, _, _, _ = route
-        if check(*inputs(values)) and wanted == keywords:
+        if check(*inputs(values)) and (all(map(is_, wanted, keywords)) or all(map(is_alike, wanted, keywords))):
             for i in absent:
                 if values[i] is not None:
                     break

@@ -298,6 +298,9 @@ class _Reader:
             case ast.Constant(value=None):
                 return None
             case ast.Constant(value=str(text)) if (named := _enum(kind, name)) is not None:
+                words = [str(each.value) for each in named]
+                if text not in words:
+                    _unreadable(f"line {node.lineno}: {name}={text!r}, which is none of {', '.join(words)}")
                 return named(text)
             case _:
                 return _expr(node) if name in _EXPR_FIELDS and _hints(kind).get(name) is not int else _literal(node)

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
-from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
+from tilewright.validate.polynomials import Atom, Coefficient, Field, Interval, Monomial, Poly, Table, extreme_interval
 from tilewright.validate.readings import LEAST_BITS, Reader, Readings
 from tilewright.validate.reciprocals import Reciprocals
 from tilewright.validate.regions import Need
@@ -58,6 +58,8 @@ class Arithmetic:
         self.needs: set[Need] = set()
         self._divided: dict[Poly, Poly] = {}
         """By words that are quotients what was divided: where that is a word without a sign bit, so are they."""
+        self._bounds: dict[tuple[str, int], Interval] = {}
+        """What minima and maxima of data lie between, by the type that they were compared as and their atom."""
         self.terms.bitwise = self.bitwise
 
     # -- readings -------------------------------------------------------------------------------------------------
@@ -445,7 +447,7 @@ class Arithmetic:
             if mixed == [True, False]:  # of two equal words it is the counted one that is taken
                 a, b = b, a
             less = self.compare("lt", kind, a, b)
-            return self.values.select(less, *((a, b) if name == "min" else (b, a)))
+            return self._bounded(kind, name, a, b, self.values.select(less, *((a, b) if name == "min" else (b, a))))
         read = self.signed if kind[0] == "s" else self.terms.unsigned
         chosen = self.values.lift(lambda x, y: self.extreme(name, read(x), read(y)), a, b)
         return self.values.resize(chosen, a.width)
@@ -458,7 +460,28 @@ class Arithmetic:
         if not mask >> (a.width - 1):
             kind = f"u{a.width}"  # of words that are not negative it is the same
         word = self.values.apply(a.width, f"{'least' if name == 'min' else 'greatest'}.{kind}", *in_order(a, b))
-        return self.terms.masked(word, mask)
+        return self._bounded(kind, name, a, b, self.terms.masked(word, mask))
+
+    def _bounded(self, kind: str, name: str, a: Value, b: Value, chosen: Value) -> Value:
+        """The lesser or greater word of two, of which it is noted what it lies between."""
+        atom = self.terms.single(chosen) if isinstance(chosen, Poly) else None
+        if atom is None or not isinstance(chosen, Poly) or chosen is a or chosen is b:
+            return chosen
+        low, high = self._bounds[kind, atom.id] = extreme_interval(name, self._range(kind, a), self._range(kind, b))
+        if low is None or high is None or low < 0:
+            return chosen
+        return self.terms.masked(chosen, self.values.may_be_set(chosen) & ((1 << high.bit_length()) - 1))
+
+    def _range(self, kind: str, word: Value) -> Interval:
+        """What a word lies between, read as a number of this kind."""
+        number, bits = self.values.number(word), self.values.may_be_set(word)
+        if number is not None:
+            number = number if kind[0] == "s" else number & ((1 << word.width) - 1)
+            return number, number
+        if kind[0] == "u" or not bits >> (word.width - 1):
+            return 0, bits
+        atom = self.terms.single(word) if isinstance(word, Poly) else None
+        return (None, None) if atom is None else self._bounds.get((kind, atom.id), (None, None))
 
     def _end(self, kind: str, x: Value) -> str | None:
         """``min`` of the least word there is, ``max`` of the greatest, else None."""
@@ -498,14 +521,7 @@ class Arithmetic:
         return [each for x in sides for each in self._among(name, x)]
 
     def _extreme_of(self, name: str, x: Poly, y: Poly) -> Poly:
-        (l1, h1), (l2, h2) = self.terms.interval(x), self.terms.interval(y)
-        pick = min if name == "min" else max
-        low = None if l1 is None or l2 is None else pick(l1, l2)
-        if name == "max" and low is None:
-            low = l1 if l2 is None else l2
-        high = None if h1 is None or h2 is None else pick(h1, h2)
-        if name == "min" and high is None:
-            high = h1 if h2 is None else h2
+        low, high = extreme_interval(name, self.terms.interval(x), self.terms.interval(y))
         return self.terms.of(0, self.terms.atom(name, x, y, low=low, high=high))
 
     def selected(self, test: Condition, a: Value, b: Value) -> Value:
@@ -859,16 +875,20 @@ class Arithmetic:
     def permuted(self, a: Poly, b: Poly, selector: int) -> Poly:
         """prmt with a constant selector, mode generic."""
         terms = self.terms
+        picks = [selector >> (4 * i) & 15 for i in range(4)]
         total = terms.const(32, 0)
-        for i in range(4):
-            pick = selector >> (4 * i) & 15
+        i = 0
+        while i < 4:
+            pick, count = picks[i], 1
             source, byte = (a, pick & 3) if pick & 4 == 0 else (b, pick & 3)
             if pick & 8:
-                sign = terms.field(source, 8 * byte + 7, 1, 32)
-                part = terms.scale(sign, 255)
+                part = terms.scale(terms.field(source, 8 * byte + 7, 1, 32), 255)
             else:
-                part = terms.field(source, 8 * byte, 8, 32)
+                while i + count < 4 and byte + count < 4 and picks[i + count] == pick + count:
+                    count += 1  # bytes that stay together are one field
+                part = terms.field(source, 8 * byte, 8 * count, 32)
             total = terms.add(total, terms.scale(part, 1 << (8 * i)))
+            i += count
         return total
 
 

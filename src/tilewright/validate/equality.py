@@ -297,15 +297,26 @@ class Equality:
         return found
 
     def _one_number(self, p: Poly, q: Poly, care: Condition) -> bool:
-        """Integers, such as places of elements, whose difference is one quantity, which ``care`` says is 0."""
+        """Integers, such as places of elements, whose difference is one quantity, which ``care`` says is 0; data, and
+        the number that ``care`` says it is."""
         if p.width or q.width:
-            return False
+            return self._is_number(p, q, care) or self._is_number(q, p, care)
         apart = self.terms.sub(p, q)
         content = gcd(*(c for _, c in apart.terms if isinstance(c, int)))
         if not 1 < len(apart.terms) <= MOST_TERMS or any(not isinstance(c, int) for _, c in apart.terms):
             return False
         one = self.terms.make(0, {m: c // content for m, c in apart.terms if isinstance(c, int)})
         return self.cases.implies(care, self.cases.zero(one))
+
+    def _is_number(self, p: Poly, q: Poly, care: Condition) -> bool:
+        atom, number = self.terms.single(p), self.terms.number(q)
+        if atom is None or number is None or atom.bits != p.width:
+            return False
+        data, number = self.terms.of(0, atom), number & ((1 << atom.bits) - 1)
+        if data not in self.cases.quantities_of(care):
+            return False
+        here = self.cases.without(self.cases.at_least(data, number), self.cases.at_least(data, number + 1))
+        return self.cases.implies(care, here)
 
     def _one_of_two(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Integers one of which has the lesser, or the greater, of two where the other has the one that it is there."""

@@ -75,6 +75,18 @@ def added(a: Interval, b: Interval) -> Interval:
     )
 
 
+def extreme_interval(name: str, a: Interval, b: Interval) -> Interval:
+    """Of the least (``min``) or the greatest (``max``) of both."""
+    (l1, h1), (l2, h2), pick = a, b, min if name == "min" else max
+    low = None if l1 is None or l2 is None else pick(l1, l2)
+    if name == "max" and low is None:
+        low = l1 if l2 is None else l2
+    high = None if h1 is None or h2 is None else pick(h1, h2)
+    if name == "min" and high is None:
+        high = h1 if h2 is None else h2
+    return low, high
+
+
 def multiplied(a: Interval, b: Interval) -> Interval:
     (a_low, a_high), (b_low, b_high) = a, b
     if a_low is not None and a_high is not None and b_low is not None and b_high is not None:

@@ -214,7 +214,7 @@ class Interpreter(Evaluation):
     # -- causality --------------------------------------------------------------------------------------------------
     def known_done(self, st: RunState, cta: int, stream: Stream, seq: int) -> bool:
         """Whether some thread of a CTA knows that a stream is done up to a number."""
-        marks = [k for k in st.marks.get(stream, ()) if k.upto >= seq]
+        marks = [k for k in st.marks.get(stream, ()) if k.covers(seq)]
         return any(_saw(x, st.agents[x.index], S, k.c, k.e) for x in self.agents if x.cta == cta for k in marks)
 
     def wake(self, st: RunState) -> None:

@@ -43,21 +43,23 @@ def _init(x: StepExecution, b: int) -> None:
     bar = x.st.bars[b]
     if bar.init is not None:
         raise x.breach(Rule.INIT, f"{x.m.bar_name(b)} is initialised twice without inval between")
-    bar.init = (x.agent.index, x.a.epoch)
+    if bar.ended is not None and not x.knows(M, *bar.ended):
+        raise x.breach(Rule.INIT, f"{x.m.bar_name(b)} is initialised by {x.label} when it may not have ended yet")
+    bar.init, bar.ended = (x.agent.index, x.a.epoch), None
     bar.init_fence = None
 
 
 def _inval(x: StepExecution, b: int) -> None:
     _visible(x, b)
     bar = x.st.bars[b]
-    for mark in x.st.marks.get(("bar", b), ()):
-        if not x.saw(M, mark.c, mark.e):
-            raise x.breach(Rule.INIT, f"{x.m.bar_name(b)} is invalidated while others may use it")
+    if not all(x.saw(M, c, e) for c, e in bar.asked):
+        raise x.breach(Rule.INIT, f"{x.m.bar_name(b)} is invalidated while others may use it")
     begun = [by for by in (*bar.arrivals, *bar.expects) if by[0] != x.agent.index and not x.knows(S, *by)]
     if begun or bar.landed or bar.carries or not _knows_phase(x, b, bar.phase - 1):
         detail = f"{x.m.bar_name(b)} is invalidated while copies or arrivals may be on their way to it"
         raise x.breach(Rule.INIT, detail)
-    x.st.bars[b] = BarState(bar.pending + len(bar.arrivals))
+    begin = bar.phase + bar.phase % 2
+    x.st.bars[b] = BarState(x.m.barrier_of(b).count, begin, begin, ended=(x.agent.index, x.a.epoch))
 
 
 def fence_init(x: StepExecution) -> None:
@@ -87,12 +89,12 @@ def _visible(x: StepExecution, b: int) -> None:
 # -- phases --------------------------------------------------------------------------------------------------------
 def _knows_phase(x: StepExecution, b: int, k: int) -> bool:
     """Whether phase ``k`` of barrier ``b`` is complete before the agent's next step, in every schedule."""
-    if k < 0 or x.a.waited.get(b, -1) >= k or x.a.signalled.get(b, -1) > k:
+    bar = x.st.bars[b]
+    if k < bar.begin or x.a.waited.get(b, -1) >= k or x.a.signalled.get(b, -1) > k:
         return True
     for mark in x.st.marks.get(("bar", b), ()):
         if mark.upto >= k and x.saw(S, mark.c, mark.e):
             return True
-    bar = x.st.bars[b]
     if k > bar.phase - 1 or bar.done_arrivals is None:
         return False
     return all(x.knows(S, c, e) for c, e in bar.done_arrivals)
@@ -260,6 +262,8 @@ def _asked(x: StepExecution, b: int, parity: Expr) -> int:
     """The phase that a wait or test of this parity is about; it must be the same in every schedule."""
     bar = x.st.bars[b]
     _visible(x, b)
+    if x.m.barrier_of(b).name in x.m.users.invalidated:
+        bar.asked = (*(by for by in bar.asked if by[0] != x.agent.index), (x.agent.index, x.a.epoch))
     same = (bar.phase - 1) % 2 == x.value(parity) % 2
     k = bar.phase - 1 if same else bar.phase
     if not _knows_phase(x, b, k - 1):
@@ -289,7 +293,8 @@ def _wait(x: StepExecution, effect: Await, b: int, k: int) -> bool:
         x.acquire(scheduled(bar.done_remote) if not acquires else bar.done_remote if wide else narrow)
     a.waited[b] = k
     bar.waiters = (*(w for w in bar.waiters if w[1] != x.agent.index), (k, x.agent.index, a.epoch))
-    saw(x.st, ("bar", b), CompletionMark(k, x.agent.index, a.epoch, False, acquires))
+    if k >= bar.begin:
+        saw(x.st, ("bar", b), CompletionMark(k, x.agent.index, a.epoch, False, acquires, bar.begin))
     for stream, upto in bar.done_carries:
         saw(x.st, stream, CompletionMark(upto, x.agent.index, a.epoch, False, acquires))
     return True

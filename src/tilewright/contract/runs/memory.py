@@ -265,7 +265,7 @@ def _past(x: StepExecution, old: Record) -> bool:
     """Whether an access is over before the step in every schedule, visible or not."""
     if old.stream is None:
         return x.a.clock[S] >> old.e & 1 == 1
-    return any(k.upto >= old.seq and x.saw(S, k.c, k.e) for k in x.st.marks.get(old.stream, ()))
+    return any(k.covers(old.seq) and x.saw(S, k.c, k.e) for k in x.st.marks.get(old.stream, ()))
 
 
 def _private(x: StepExecution, old: Record, use: NewAccess) -> bool:
@@ -318,7 +318,7 @@ def _after_async(x: StepExecution, place: CompiledRegion, old: Record, old_write
     if lanes and same_role and old.agent != agent.index:
         return None
     assert old.stream is not None
-    marks = [k for k in x.st.marks.get(old.stream, ()) if k.upto >= old.seq and k.acquired]
+    marks = [k for k in x.st.marks.get(old.stream, ()) if k.covers(old.seq) and k.acquired]
     segment = M if use.effect.generic else A
     seen = [k for k in marks if x.saw(segment, k.c, k.e)]
     alone = was.queue is not None and not was.queue.collective and was.proxy is not Proxy.TENSORMAP

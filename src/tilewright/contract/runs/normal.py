@@ -132,10 +132,12 @@ class Normal:
         self.ask(((c, e),), segments, watchers, own)
         return c
 
-    def records(self, pairs: Iterable[tuple[int, int]] | None, watchers: tuple[int, ...], own: bool) -> Hashable:
+    def records(
+        self, pairs: Iterable[tuple[int, int]] | None, watchers: tuple[int, ...], own: bool, segment: int = S
+    ) -> Hashable:
         if pairs is None:
             return None
-        return tuple([self.record(c, e, (S,), watchers, own) for c, e in sorted(pairs)])
+        return tuple([self.record(c, e, (segment,), watchers, own) for c, e in sorted(pairs)])
 
     def clock(self, clock: Clock | None) -> bool:
         """Notes a clock; its shape is that it exists."""
@@ -182,7 +184,7 @@ class Normal:
         out: list[Hashable] = []
         for stream in self.sorted({k[2] for k in st.outlived}):
             for cta, c, seq in sorted((k[0], k[1], seq) for k, seq in st.outlived.items() if k[2] == stream):
-                marks = tuple([(k.c, k.e) for k in st.marks.get(stream, ()) if k.upto >= seq])
+                marks = tuple([(k.c, k.e) for k in st.marks.get(stream, ()) if k.covers(seq)])
                 if marks:
                     self.ask(marks, (S,), tuple(x.index for x in m.agents if x.cta == cta), True)
                 out.append((self.back.stream(stream), cta, c, -1 if marks else self.relative(stream, seq)))
@@ -329,7 +331,7 @@ class Normal:
         live = self.handed_on(b)
         return (
             bar.pending,
-            min(bar.phase, 2),
+            min(bar.phase - bar.begin, 2),
             (bar.phase - self.laps[b]) % 2,
             bar.tx,
             self.clock(bar.clock),
@@ -345,6 +347,8 @@ class Normal:
             self.clock(bar.done_remote) if live else False,
             self.arrivals(b, bar, users),
             self.records([(c, e) for k, c, e in bar.waiters if k == last], self.m.users.signallers[local], False),
+            self.records(bar.asked, users, False, M),
+            None if bar.ended is None else self.record(*bar.ended, (M,), users),
             None if bar.init is None else self.record(*bar.init, (S, M), users),
             None if bar.init_fence is None else self.record(*bar.init_fence, (S,), users),
         )
@@ -411,12 +415,8 @@ class Normal:
             return ()
         b = stream[1]
         assert isinstance(b, int)
-        phase, users = self.st.bars[b].phase, self.m.users.bars[b % self.m.slots_per_cta]
-        if self.m.barrier_of(b).name in self.m.users.invalidated:
-            ended = tuple([self.record(k.c, k.e, (M,), users) for k in marks])
-        else:
-            ended = ()
-        return ended, tuple([self.seen(b, marks, lag, users) for lag in (1, 2) if phase >= lag])
+        bar, users = self.st.bars[b], self.m.users.bars[b % self.m.slots_per_cta]
+        return tuple([self.seen(b, marks, lag, users) for lag in (1, 2) if bar.phase - bar.begin >= lag])
 
     def seen(self, b: int, marks: tuple[CompletionMark, ...], lag: int, users: tuple[int, ...]) -> bool:
         """Asks who knows that someone saw the phase ``lag`` before the current one complete."""
@@ -447,7 +447,7 @@ class Normal:
         if x.stream is None:
             segments = (M,) if space[0] == "register" else (M, F, X)
             return (self.record(x.agent, x.e, segments, users, False), x.effect.name, x.effect.part, id(x.step))
-        marks = [k for k in self.st.marks.get(x.stream, ()) if k.upto >= x.seq and k.acquired]
+        marks = [k for k in self.st.marks.get(x.stream, ()) if k.covers(x.seq) and k.acquired]
         segments = (A, M, T) if space[0] == "tmem" else (A, M, F, X) if x.effect.proxy is Proxy.GENERIC else (A, M)
         order = bisect_right(self.needed[x.stream], x.seq) if x.stream in self.carried else 0
         if not marks:

@@ -56,15 +56,20 @@ def join(a: Clock, b: Clock) -> Clock:
 
 
 class CompletionMark(NamedTuple):
-    """Someone saw a stream complete up to ``upto``: agent ``c`` in step ``e``; ``own`` if by a group wait of the
-    issuing threads themselves rather than through a barrier; not ``acquired`` by a relaxed wait, which tells that the
-    phase is over and nothing of what it tracked."""
+    """Someone saw a stream complete from ``since`` up to ``upto``: agent ``c`` in step ``e``; ``own`` if by a group
+    wait of the issuing threads themselves rather than through a barrier; not ``acquired`` by a relaxed wait, which
+    tells that the phase is over and nothing of what it tracked."""
 
     upto: int
     c: int
     e: int
     own: bool
     acquired: bool = True
+    since: int = 0
+
+    def covers(self, seq: int) -> bool:
+        """Whether completion ``seq`` of the stream was seen."""
+        return self.since <= seq <= self.upto
 
 
 class Record(NamedTuple):
@@ -108,7 +113,9 @@ class BarState:
 
     pending: int
     phase: int = 0
-    """Number of the current incomplete phase."""
+    """Number of the current incomplete phase; phases of a barrier that is initialised again count on."""
+    begin: int = 0
+    """The first phase since the barrier was initialised, an even number: its parity is 0."""
     tx: int = 0
     clock: Clock | None = None
     """Join of the current phase's arrivals."""
@@ -129,6 +136,10 @@ class BarState:
     done_landed: bool = False
     waiters: tuple[tuple[int, int, int], ...] = ()
     """Per agent that waited: phase, agent, step of its last wait."""
+    asked: tuple[tuple[int, int], ...] = ()
+    """Of a barrier that ends, per agent: the step of its last wait or test."""
+    ended: tuple[int, int] | None = None
+    """Who ended the life before, until the next one begins."""
     init: tuple[int, int] | None = None
     init_fence: tuple[int, int] | None = None
 
