@@ -26,7 +26,7 @@ import numpy as np
 from product_choices import CLUSTERED_SMS, FIRST, KINDS, SAME, SMS, WAYS, Kind, Prices, Way
 
 from tilewright.schedule.hopper.product_tiles import TILES, ProductTile
-from tilewright.schedule.hopper.tile_choice import COLUMN_TILES
+from tilewright.schedule.hopper.tile_choice import COLUMN_TILES, FEW_STEPS, FEW_WAVES
 from tilewright.schedule.hopper.tile_prices import READ
 
 RESULTS = Path(__file__).parent / "results"
@@ -41,7 +41,7 @@ LITTLE = 0.3
 PARTS, SEED = 5, 1
 PANEL, HIDING_ROWS, SHARE = 64, 256, 0.75
 """Columns of a panel of a row-major operand, and what copying a whole one costs (``schedule.hopper.tile_prices``)."""
-FEW_WAVES, ONE_ROW = 3, 16
+ONE_ROW = 16
 
 
 @dataclass(eq=False)
@@ -175,7 +175,9 @@ def ranked(prices: dict[Way, np.ndarray], case: Case) -> list[Way]:
         own = case.terms(way)
         if own is not None and case.offered(way):
             cost = float(price[1:] @ np.array(own[1:]))
-            times[way] = max(cost, READ / 1000 * own[-1]) + cost / 10 + float(price[0])
+            time = max(cost, READ / 1000 * own[-1]) + cost / 10 + float(price[0])
+            few = ceil(case.shape[2] / case.kind.depth) <= FEW_STEPS
+            times[way] = time * (0.98 if few and way.turns and way.cluster == (1, 1) else 1)
     return sorted(times, key=lambda way: times[way])
 
 

@@ -45,6 +45,9 @@ LOADED = 25
 """Percent by which a load makes longer what a tile takes beside its steps, where ping-pong does not hide it; another
 product side by side doubles it. Not fitted: with it those that were timed are in order (two products, 2048 x 8192 x
 2048, H200: 241 us in 128 x 224, 208 by ping-pong, which prices of one product take for equal)."""
+FEW_STEPS = 32
+"""Steps up to which epilogues are a larger part of a launch than prices say: ping-pong counts as 2 % quicker (32
+products of 1024^3, H200: 102.9 us by ping-pong in 128 x 208, 106.4 in 128 x 256, otherwise taken for equal)."""
 HIDING_STEPS = 4
 """Steps that hide an epilogue, at least (64 products of 512 x 512 x 128, two steps, H200: 19.2 us by ping-pong in 128 x
 208, 17.4 in 128 x 256)."""
@@ -182,9 +185,12 @@ class Tiles:
             self._bytes,
         )
         price = own.price.copying(self._panel, tile.tile_type(products_of(kernel)[0].result).shape)
-        if own.candidate is None or own.candidate.ping_pong == 1:
+        hides = own.candidate is not None and own.candidate.ping_pong > 1
+        if not hides:
             price = replace(price, wave=price.wave * self._epilogue // 100)
         time = price.time(launch)
+        if hides and cluster == (1, 1):
+            time -= minimum(maximum(FEW_STEPS + 1 - launch.steps, 0), 1) * time // 50
         candidates = () if own.candidate is None else (own.candidate,)
         variant = ProductVariant(TRUE, (extents, *choices), candidates, time=time)
         return replace(variant, swapped=own.swapped, one_row=own.one_row, one_wave=own.one_wave), launch
