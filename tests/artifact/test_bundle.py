@@ -33,7 +33,7 @@ from tilewright.artifact.schema import (
     TensorPointer,
     WorkspacePointer,
 )
-from tilewright.base.expr import sym
+from tilewright.base.expr import maximum, sym
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import DataType, Interleave, L2Promotion, OobFill, Swizzle
 
@@ -58,6 +58,20 @@ def test_round_trips(program: Callable[[], Artifact], tmp_path: Path) -> None:
     assert bundle.read(tmp_path / "out") == artifact
     (tmp_path / "one.twb").write_bytes(data)
     assert bundle.read(tmp_path / "one.twb") == artifact
+
+
+def test_long_predicates_name_what_they_share() -> None:
+    price = maximum(*((sym("M") + i) // 128 * ((sym("N") + i) // 64) * (i + 3) for i in range(40)))
+    first, *others = scale().variants
+    made = replace(scale(), variants=(replace(first, predicate=price <= price // 2 + 900), *others))
+    written = bundle.to_bytes(made)
+    (length,) = struct.unpack("<Q", written[8:16])
+    manifest = json.loads(written[48 : 48 + length])
+    predicate = manifest["artifact"]["variants"][0]["predicate"]
+    assert len(str(price)) > 500
+    assert len(predicate) < 60
+    assert manifest["expressions"] == [str(price)]
+    assert bundle.from_bytes(written) == made
 
 
 def test_folder_shows_the_source_to_a_person(tmp_path: Path) -> None:
@@ -205,6 +219,13 @@ def test_forging_without_an_edit_is_the_bundle_itself() -> None:
         lambda m: m["blobs"].update({"big": {"bytes": 1 << 29, "sha256": ""}}),
         lambda m: m["blobs"].update({f"b{i}": {"bytes": 0, "sha256": ""} for i in range(5000)}),
         lambda m: m.update(filler="x" * (1 << 23)),
+        lambda m: m.pop("expressions"),
+        lambda m: m.update(expressions="M"),
+        lambda m: m.update(expressions=["M +"]),
+        lambda m: m.update(expressions=[7]),
+        lambda m: m.update(expressions=["M" * 20_000]),
+        lambda m: m.update(expressions=["max(M, N)", *(f"max($part{i} + 1, N)" for i in range(100))]),
+        lambda m: m["artifact"]["variants"][0].update(predicate="$part0 <= 4"),
     ],
 )
 def test_schema_is_enforced(edit: Callable[[dict[str, Any]], None]) -> None:
