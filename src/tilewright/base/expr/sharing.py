@@ -3,11 +3,9 @@ prices hundreds of times."""
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 from tilewright.base.expr.nodes import (
@@ -131,7 +129,10 @@ def first_of(predicates: Sequence[Expr]) -> Callable[[Mapping[str, int]], int | 
 
 
 def _xor(*args: int) -> int:
-    return reduce(operator.xor, args)
+    found = 0
+    for each in args:
+        found ^= each
+    return found
 
 
 def _each_once(roots: Iterable[Expr], known: Container[Expr] = ()) -> Iterator[Expr]:
