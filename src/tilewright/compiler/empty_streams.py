@@ -28,7 +28,9 @@ def rests(variants: Sequence[PlannedKernel]) -> Iterator[tuple[tile.Kernel, Expr
     symbols = {s for amount in _amounts(kernel) for s in amount.symbols} & (symbols_of(kernel) | loaded_of(kernel))
     found: list[tuple[tile.Kernel, list[str]]] = []
     for extent in sorted(symbols):
-        left = (v.predicate.substitute({extent: 0}) for v in reversed(variants))  # the last ones serve the most launches
+        left = (
+            v.predicate.substitute({extent: 0}) for v in reversed(variants)
+        )  # the last ones serve the most launches
         refused = all(simplify(predicate, {}) == FALSE for predicate in left)
         rest = rest_of(kernel, extent) if refused else None
         same = [names for other, names in found if rest is not None and other.is_structurally_equivalent(rest)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from math import prod
 
+from tilewright.base.cached import cached_property
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, maximum, minimum
 from tilewright.hw.target import Target
 from tilewright.schedule.facts import CallFacts
