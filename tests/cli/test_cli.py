@@ -183,7 +183,7 @@ def test_show_plan_and_certificate(folder: Path) -> None:
 
 def test_show_prints_a_summary_of_one_screen(folder: Path) -> None:
     lines = tilewright("show", folder).output.splitlines()
-    assert lines[0] == "scale for sm_90a, schema 6"
+    assert lines[0] == "scale for sm_90a, schema 7"
     assert "2 variant(s), 2 fact(s) that a launch has to satisfy" in lines
     assert any("scale_wide: 256 threads" in line and line.endswith("2 proved") for line in lines)
     assert lines[-1] == "more with --part plan|source|ptx|sass|accesses|tile|transport|certificate"

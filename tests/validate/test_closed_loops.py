@@ -132,3 +132,12 @@ def test_other_operands_in_the_ir_are_refused() -> None:
     changed, count = re.subn(r"(tile\.binary <fmod>) (%\d+), (%\d+)", r"\1 \3, \2", compiled()[0].transport_ir)
     assert count
     assert differences(ir=changed)
+
+
+def test_branches_that_all_threads_are_said_to_take() -> None:
+    """``bra.uni`` where threads part: the ISA leaves undefined what it does."""
+    ptx = compiled()[0].ptx
+    back = [m for m in re.finditer(r"@%p\d+ bra( \t\$L__BB\d+_\d+);", ptx) if f"{m[1].strip()}:" in ptx[: m.start()]]
+    assert back
+    for edge in back[:2]:
+        assert differences(ptx[: edge.start(1)] + ".uni" + ptx[edge.start(1) :])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tilewright.ptx.flow import NaturalLoop
 from tilewright.ptx.syntax import Immediate, Instruction, Negated, Operand, Register
 from tilewright.validate.cases import Condition
+from tilewright.validate.instructions.supported import is_read
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.registers import EntryRegisters
 from tilewright.validate.values import Value, Values
@@ -70,7 +71,7 @@ def closed_loop(registers: EntryRegisters, loop: NaturalLoop) -> ClosedLoop | No
 
     def line(i: Instruction) -> str | None:
         operands = [shown(o) for o in i.operands]
-        if i.guard is not None or None in operands:
+        if i.guard is not None or None in operands or not is_read(i):
             return None
         return f"{i.name} {', '.join(o for o in operands if o is not None)}"
 
@@ -78,6 +79,8 @@ def closed_loop(registers: EntryRegisters, loop: NaturalLoop) -> ClosedLoop | No
     behind = set[str]()
     for b in blocks:
         for i in flow.instructions(b):
+            if i.opcode == "bra" and not is_read(i):
+                return None
             if i.opcode != "bra":
                 text = line(i)
                 if text is None:

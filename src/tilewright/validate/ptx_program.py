@@ -101,7 +101,7 @@ class PtxProgram:
         """The value of a register."""
         found = self.environment.get(name) if name in self.several else self.fixed.get(name)
         if found is None:
-            return self.values.undefined(self.width(name))
+            return self.values.undefined(self.width(name), name)
         assert isinstance(found, Poly | Choice)
         return found
 
@@ -171,6 +171,9 @@ class PtxProgram:
             for instruction in flow.instructions(block):
                 if self.slice is None or instruction.index in self.slice:
                     self.instructions.evaluate(instruction, holds, region)
+                else:  # what it writes is not what was there
+                    for r in self.written[instruction.index]:
+                        self.environment.pop(r, None)
             for edge in flow.blocks[block].out:
                 taken = holds
                 if edge.guard is not None:
@@ -218,7 +221,7 @@ class PtxProgram:
             else:
                 merged[name] = self.values.choose(
                     [
-                        (c, v if isinstance(v, Poly | Choice) else self.values.undefined(self.width(name)))
+                        (c, v if isinstance(v, Poly | Choice) else self.values.undefined(self.width(name), name))
                         for c, v in given
                     ]
                 )
@@ -324,6 +327,8 @@ class PtxProgram:
         needs = NOTHING.union(*(self.needs.get(r, NOTHING) for r in loop.operands))
         if self.slice is None:
             region.calls.append(LoopCall(loop, operands, entry, f"line {line}"))
+            if needs:  # that it ends rests on its operands, whether or not its results are read
+                self.instructions.require(region, needs, entry)
         for k, r in enumerate(loop.results):
             self.put(r, loop.result(self.values, k, self.width(r), operands), needs)
         return self.environment
@@ -466,7 +471,7 @@ class PtxProgram:
             if isinstance(x, Poly):
                 return any(atom(i) for m, _ in x.terms for i in m)
             if isinstance(x, Choice):
-                return any(open_(p) for _, p in x.parts)
+                return any(open_(p) or any(map(open_, self.cases.quantities_of(c))) for c, p in x.parts)
             if isinstance(x, tuple):
                 return any(open_(y) for y in cast("tuple[object, ...]", x))
             return False

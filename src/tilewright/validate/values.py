@@ -104,7 +104,7 @@ class Values:
         if len(kept) == 1:
             return next(iter(kept))
         if not kept:
-            return self.undefined(32)
+            return self.undefined(32, "nowhere")
         listed = tuple((c, p) for p, c in sorted(kept.items(), key=lambda item: item[0].id))
         shorter = self._by_bit(listed) or self._by_order(listed)
         if shorter is not None:
@@ -196,9 +196,9 @@ class Values:
                 return self.terms.table(then.width, np.where(self.cases.mask(condition), x, y))
         return self.choose([(condition, then), (self.cases.negate(condition), otherwise)])
 
-    def undefined(self, width: int) -> Poly:
-        """A value that nothing wrote."""
-        return self.terms.data(width, width, "undefined", width)
+    def undefined(self, width: int, name: str) -> Poly:
+        """What nothing wrote to the register ``name``: of two registers it is not the same."""
+        return self.terms.data(width, width, "undefined", name)
 
     @overload
     def lift(self, function: Callable[[Poly], Poly], a: Value, /) -> Value: ...

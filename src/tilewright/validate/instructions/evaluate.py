@@ -147,7 +147,7 @@ class Instructions:
         if self.program.is_predicate(name):
             open_ = self.arithmetic.test("undefined", name)
         else:
-            open_ = self.values.undefined(self.program.width(name))
+            open_ = self.values.undefined(self.program.width(name), name)
         self.program.put(name, self.guarded(name, open_), NOTHING)
 
     # -- operands -------------------------------------------------------------------------------------------------

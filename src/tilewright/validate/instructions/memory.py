@@ -36,7 +36,10 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         _loaded(machine, machine.values.add(address, machine.terms.const(address.width, k * size)), size, order)
         for k in range(len(targets))
     ]
-    words = [word if i.defines(k, size) else machine.values.undefined(8 * size) for k, word in enumerate(words)]
+    words = [
+        word if i.defines(k, size) else machine.values.undefined(8 * size, f"line {i.line}, {k}")
+        for k, word in enumerate(words)
+    ]
     _vector(machine, address, len(targets) * size)
     machine.used = NOTHING  # what the address rests on is proved of the load
     machine.arithmetic.needs.clear()
@@ -119,7 +122,7 @@ def _constant(machine: Instructions, name: str, offset: Poly, size: int, holds: 
     content, at = machine.program.constants[name], machine.terms.number(offset)
     if at is None or not 0 <= at <= len(content) - size:  # elsewhere: shown to be unreachable, or refused
         machine.event(f"a read outside of {name}", holds=holds)
-        return machine.values.undefined(8 * size)
+        return machine.values.undefined(8 * size, f"outside of {name}")
     return machine.terms.const(8 * size, int.from_bytes(content[at : at + size], "little"))
 
 
