@@ -123,15 +123,15 @@ class Equality:
     def _guards(self, value: Value) -> list[Condition]:
         """Comparisons of arguments with numbers that decide the cases of a value, and of what it is made of."""
         found: dict[Condition, None] = {}
-        seen = set[object]()
+        conditions, atoms = set[Condition](), set[int]()  # masks of threads are integers, too
         pending: list[Value] = [value]
         while pending:
             for condition, p in self.values.parts(pending.pop()):
-                if condition not in seen:
-                    seen.add(condition)
+                if condition not in conditions:
+                    conditions.add(condition)
                     found.update(dict.fromkeys(self.cases.uniform_guards(condition)))
-                for i in (i for m, _ in p.terms for i in m if i not in seen):
-                    seen.add(i)
+                for i in (i for m, _ in p.terms for i in m if i not in atoms):
+                    atoms.add(i)
                     pending += [x for x in self.terms.atoms[i].args if isinstance(x, Poly | Choice)]
         return list(found)
 
