@@ -147,7 +147,7 @@ def served(m: int, n: int, k: int) -> PlannedKernel:
         ((384, 384, 4096), "a cluster"),
         ((256, 1024, 4096), "a cluster"),
         ((512, 512, 512), "as it is"),
-        ((8, 1024, 65536), "a cluster"),  # 16 swapped tiles leave most SMs without
+        ((8, 1024, 65536), "two kernels"),  # 16 swapped tiles leave most SMs without, four parts half of them
         ((16, 8192, 8192), "swapped"),
         ((4096, 4096, 4096), "as it is"),
         ((128, 8192, 8192), "as it is"),  # bound by what it reads

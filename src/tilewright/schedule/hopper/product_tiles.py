@@ -34,6 +34,13 @@ class ProductTile:
         return self.candidate is None and not (self.kernels or self.swapped)
 
     @property
+    def copied(self) -> bool:
+        """It is for operands that tensor copies can read alone: clusters share what these bring, and with operands that
+        threads copy, few wide or low tiles leave SMs without (not timed)."""
+        clustered = self.candidate is not None and self.candidate.cluster != (1, 1)
+        return (clustered and self.parts == 1) or (self.plain and (self.rows, self.columns) in ((64, 256), (128, 64)))
+
+    @property
     def few_waves(self) -> bool:
         """It is for launches of few waves: where the last one is a large part, several widths fill it; where there are
         many, an epilogue after each tile costs more than what they gain (two products side by side, 2048 x 8192 x 2048,

@@ -147,14 +147,13 @@ class Tiles:
 
     def _offers(self, own: ProductTile, choices: Sequence[Mapping[str, int]]) -> Iterator[_Offer]:
         """A tile with its variants, of which each serves other launches; none where the kernel can't have it."""
-        shared = own.candidate is not None and own.candidate.cluster != (1, 1)
-        if self._grouped and not of_loaded_bounds(own):
+        if (self._grouped and not of_loaded_bounds(own)) or (own.copied and not self._copied):
             return
         if own.parts > 1:
             yield from self._clustered(own)
         elif own.kernels:
             yield from self._in_two_kernels(own, choices)
-        elif (not shared or self._copied) and (not own.swapped or self._swaps(own)):
+        elif not own.swapped or self._swaps(own):
             variant, launch = self._variant(own, choices)
             limits: list[tuple[Expr, Expr]] = []
             if own.one_row:
