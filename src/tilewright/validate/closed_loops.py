@@ -71,7 +71,7 @@ def closed_loop(registers: EntryRegisters, loop: NaturalLoop) -> ClosedLoop | No
 
     def line(i: Instruction) -> str | None:
         operands = [shown(o) for o in i.operands]
-        if i.guard is not None or None in operands or not is_read(i):
+        if i.guard is not None or None in operands:
             return None
         return f"{i.name} {', '.join(o for o in operands if o is not None)}"
 
@@ -79,7 +79,7 @@ def closed_loop(registers: EntryRegisters, loop: NaturalLoop) -> ClosedLoop | No
     behind = set[str]()
     for b in blocks:
         for i in flow.instructions(b):
-            if i.opcode == "bra" and not is_read(i):
+            if not is_read(i):
                 return None
             if i.opcode != "bra":
                 text = line(i)

@@ -41,6 +41,11 @@ class ProductTile:
         return (clustered and self.parts == 1) or (self.plain and (self.rows, self.columns) in ((64, 256), (128, 64)))
 
     @property
+    def of_loaded_bounds(self) -> bool:
+        """Products whose rows' bounds are loaded are offered it."""
+        return self.plain and (self.rows, self.columns) in ((64, 64), (64, 128), (128, 128), (128, 192), (128, 256))
+
+    @property
     def few_waves(self) -> bool:
         """It is for launches of few waves: where the last one is a large part, several widths fill it; where there are
         many, an epilogue after each tile costs more than what they gain (two products side by side, 2048 x 8192 x 2048,
@@ -136,9 +141,3 @@ TILES = (
 """In dispatch order; the last one serves every launch. ``benchmarks/fitted_prices.py`` makes the prices, by least
 squares over the times of 1,151 products (A B^T and A B in bf16, A B^T in e4m3; H200). Twelve more were timed and left
 out: wherever one of them is the best, others are nearly as quick (docs/measured/products.md)."""
-
-
-def of_loaded_bounds(tile: ProductTile) -> bool:
-    """Whether products whose rows' bounds are loaded are offered a tile."""
-    widths = {ROWS: (64, 128), 2 * ROWS: (128, 192, 256)}
-    return tile.plain and tile.columns in widths.get(tile.rows, ())

@@ -13,7 +13,7 @@ from tilewright.hw.target import Target
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS
-from tilewright.schedule.hopper.product_tiles import TILES, ProductTile, of_loaded_bounds
+from tilewright.schedule.hopper.product_tiles import TILES, ProductTile
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.tile_prices import (
     LINE_BYTES,
@@ -147,7 +147,7 @@ class Tiles:
 
     def _offers(self, own: ProductTile, choices: Sequence[Mapping[str, int]]) -> Iterator[_Offer]:
         """A tile with its variants, of which each serves other launches; none where the kernel can't have it."""
-        if (self._grouped and not of_loaded_bounds(own)) or (own.copied and not self._copied):
+        if (self._grouped and not own.of_loaded_bounds) or (own.copied and not self._copied):
             return
         if own.parts > 1:
             yield from self._clustered(own)
