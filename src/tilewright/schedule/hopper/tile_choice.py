@@ -18,6 +18,7 @@ from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.tile_prices import (
     LINE_BYTES,
     SECTOR_BYTES,
+    Price,
     ProductLaunch,
     copied_whole,
     operand_bytes,
@@ -174,17 +175,9 @@ class Tiles:
     def _variant(self, own: ProductTile, choices: Sequence[Mapping[str, int]]) -> tuple[ProductVariant, ProductLaunch]:
         """That of a tile of one kernel."""
         extents = self._extents(own)
-        kernel = self._trace(extents)
         cluster = (1, 1) if own.candidate is None else own.candidate.cluster
-        launch = ProductLaunch(
-            programs(kernel, cluster),
-            CLUSTERED_CTAS.get(prod(cluster), self._target.sm_count),
-            _steps(kernel),
-            self._sectors,
-            self._bytes,
-        )
-        price = own.price.copying(self._panel, tile.tile_type(products_of(kernel)[0].result).shape)
         hides = own.candidate is not None and own.candidate.ping_pong > 1
+        launch, price = self._launch(extents, cluster), self._price(own, extents)
         if not hides:
             price = replace(price, wave=price.wave * self._epilogue // 100)
         time = price.time(launch)
@@ -194,11 +187,19 @@ class Tiles:
         variant = ProductVariant(TRUE, (extents, *choices), candidates, time=time)
         return replace(variant, swapped=own.swapped, one_row=own.one_row, one_wave=own.one_wave), launch
 
+    def _launch(self, extents: Mapping[str, int], cluster: tuple[int, int] = (1, 1)) -> ProductLaunch:
+        """That of whole tiles."""
+        kernel = self._trace(extents)
+        sms = CLUSTERED_CTAS.get(prod(cluster), self._target.sm_count)
+        return ProductLaunch(programs(kernel, cluster), sms, _steps(kernel), self._sectors, self._bytes)
+
+    def _price(self, own: ProductTile, extents: Mapping[str, int]) -> Price:
+        """The tile's, with what it copies in vain."""
+        return own.price.copying(self._panel, tile.tile_type(products_of(self._trace(extents))[0].result).shape)
+
     def _clustered(self, own: ProductTile) -> Iterator[_Offer]:
         """Parts that a cluster adds, in launches of one wave."""
-        alone = replace(own, candidate=None)
-        variant, whole = self._variant(alone, ())
-        (extents,) = variant.choices
+        extents = self._extents(own)
         if extents[self._columns[0]] % (own.parts * COLUMNS) or own.candidate is None:
             return
         narrow = {**extents, **{name: extents[name] // own.parts for name in self._columns}}
@@ -206,20 +207,23 @@ class Tiles:
             split(self._trace(extents), many=False).clustered(self._trace(narrow), own.parts)
         except NotSplitError:
             return
-        launch = whole.in_parts(Const(own.parts), CLUSTERED_CTAS[own.parts])
-        variant = replace(variant, candidates=(own.candidate,), narrow=narrow, time=own.price.time(launch))
+        launch = self._launch(extents).in_parts(Const(own.parts), CLUSTERED_CTAS[own.parts])
+        time = self._price(own, extents).time(launch)
+        variant = ProductVariant(TRUE, (extents,), (own.candidate,), narrow=narrow, one_wave=own.one_wave, time=time)
         yield _Offer(own, variant, launch, ((launch.waves, Const(1)),))
 
     def _in_two_kernels(self, own: ProductTile, choices: Sequence[Mapping[str, int]]) -> Iterator[_Offer]:
         """As many parts as leave no SM idle, which a second kernel adds: a few, or many."""
-        variant, whole = self._variant(own, choices)
+        extents = self._extents(own)
         try:
-            split(self._trace(variant.choices[0]), many=False)
+            split(self._trace(extents), many=False)
         except NotSplitError:
             return
+        whole = self._launch(extents)
         parts = minimum(maximum(whole.sms // maximum(whole.programs, 1), 1), maximum(whole.steps // PART_STEPS, 1))
         launch = whole.in_parts(parts, whole.sms)
-        few = replace(variant, parts=parts, time=own.price.time(launch))
+        time = self._price(own, extents).time(launch)
+        few = ProductVariant(TRUE, (extents, *choices), parts=parts, one_wave=own.one_wave, time=time)
         yield _Offer(own, few, launch, ((Const(2), parts), (parts, Const(FEW))))
         yield _Offer(own, replace(few, many=True), launch, ((Const(FEW + 1), parts),))
 
