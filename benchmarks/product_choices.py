@@ -4,10 +4,11 @@
     python benchmarks/product_choices.py run --json benchmarks/results/product_choices.json
     python benchmarks/product_choices.py run --kind e4m3 --drawn 0 --json benchmarks/results/product_choices_e4m3.json
 
-C = A B^T in bf16, or another ``--kind`` of product. Each way to schedule is an artifact of one variant that serves all
-shapes; the family's artifact chooses by itself. For each shape those ways are timed that might be among the best by a
-rough estimate, and the four that the prices of the schedule put first. The regret is the time of what was chosen over
-that of the best, and that of the best of those four. L2 flushed, order rotated, medians; errors against float64.
+C = A B^T in bf16, or another ``--kind`` of product, also with an epilogue. Each way to schedule is an artifact of one
+variant that serves all shapes; the family's artifact chooses by itself. For each shape those ways are timed that might
+be among the best by a rough estimate, and the four that the prices of the schedule put first. The regret is the time of
+what was chosen over that of the best, and that of the best of those four. L2 flushed, order rotated, medians; errors
+against float64.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import ceil, exp, log, prod
 from statistics import median
 from typing import Any
@@ -41,12 +42,20 @@ TABLE = (
     (8192, 28672, 8192), (12288, 4096, 4096), (16384, 16384, 1024),
 )  # fmt: skip
 """M, N, K that are always timed."""
+EPILOGUES = (
+    (16, 4096, 4096), (64, 4096, 4096), (128, 8192, 2048), (256, 5120, 5120), (512, 4096, 4096), (640, 2560, 2560),
+    (1024, 1024, 1024), (1024, 4096, 1024), (1536, 1536, 6144), (2048, 2048, 2048), (2048, 8192, 512),
+    (3000, 3072, 768), (4096, 1024, 4096), (4096, 4096, 4096), (4096, 14336, 4096), (6144, 6144, 512),
+    (8192, 1024, 1024), (8192, 3072, 768), (8192, 4096, 1024), (16384, 1024, 256),
+)  # fmt: skip
+"""Those of products with an epilogue."""
 
 
 @dataclass(frozen=True)
 class Kind:
     """Products of one kernel of ``speed_cases.py``, the shapes of its table ([batch,] M, N, K), and the peer that
-    multiplies the same operands; ``transposed``: B lies as (N, K)."""
+    multiplies the same operands; ``transposed``: B lies as (N, K). An ``epilogue`` computes the result from the product
+    and from a bias of (N,) and a residual of (M, N), or from as many of them as it ``reads``."""
 
     name: str
     kernel: str
@@ -54,6 +63,8 @@ class Kind:
     peer: Callable[[Any, Any, Any], Any]
     dtype: str = "bf16"
     transposed: bool = True
+    epilogue: Callable[..., Any] = lambda x: x
+    reads: int = 0
 
     @property
     def depth(self) -> int:
@@ -72,7 +83,7 @@ class Kind:
         import tilewright as tw
 
         depth = {"bk": self.depth} if self.kernel == "product" else {}
-        dtypes = {"a": self.dtype, "b": self.dtype, "c": "bf16"}
+        dtypes = {"a": self.dtype, "b": self.dtype} | dict.fromkeys(("c", "bias", "rest")[: 1 + self.reads], "bf16")
         return tw.kernel(getattr(speed_cases, self.kernel).fn).plan(dtypes=dtypes, **depth)
 
     def operands(self, torch: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -82,10 +93,29 @@ class Kind:
         sizes = (m, k), (n, k) if self.transposed else (k, n)
         return tuple(torch.randn(*batch, *size, device="cuda").to(own) for size in sizes)
 
+    def beside(self, torch: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+        """Random tensors that the epilogue reads."""
+        m, n, _ = shape[-3:]
+        return tuple(torch.randn(*size, device="cuda").bfloat16() for size in ((n,), (m, n))[: self.reads])
+
 
 def _scaled(torch: Any, a: Any, b: Any) -> Any:
     one = torch.ones((), device="cuda")
     return torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+def _bias_gelu_residual(x: Any, bias: Any, rest: Any) -> Any:
+    from torch.nn.functional import gelu
+
+    return gelu(x + bias) + rest
+
+
+@cache
+def _compiled_layer(torch: Any) -> Any:
+    def layer(a: Any, b: Any, bias: Any, rest: Any) -> Any:
+        return _bias_gelu_residual(a @ b.t(), bias, rest)
+
+    return torch.compile(layer, dynamic=True)
 
 
 KINDS = {
@@ -98,6 +128,10 @@ KINDS = {
              lambda torch, a, b: torch.bmm(a, b.mT)),
         Kind("e4m3", "product", ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 14336, 4096), (64, 8192, 8192)),
              _scaled, "e4m3"),
+        Kind("bias", "biased", EPILOGUES, lambda torch, a, b, bias: torch.addmm(bias, a, b.t()),
+             epilogue=lambda x, bias: x + bias, reads=1),
+        Kind("residual", "epilogue", EPILOGUES, lambda torch, *tensors: _compiled_layer(torch)(*tensors),
+             epilogue=_bias_gelu_residual, reads=2),
     )
 }  # fmt: skip
 
@@ -283,7 +317,7 @@ class Prices:
         """The way that is chosen, and those that take least time behind it by the prices, ``FIRST`` in all."""
         *batch, m, n, k = shape
         b = (n, k) if self._kind.transposed else (k, n)
-        pitches = dict(zip(("a", "b", "c"), ((m, k), b, (m, n)), strict=True))
+        pitches = {"a": (m, k), "b": b, "c": (m, n), "rest": (m, n)}
         values = {"M": m, "N": n, "K": k, **({"B": batch[0]} if batch else {})}
         for name, (rows, columns) in pitches.items():
             own = [rows * columns, columns] if batch else [columns]
@@ -352,14 +386,15 @@ def measured(
     """The row of a shape: times of all programs and of the peer, and whose errors are larger than the peer's."""
     torch, (*batch, m, n, _) = timer.torch, shape
     torch.manual_seed(0)
-    a, b = kind.operands(torch, shape)
+    (a, b), beside = kind.operands(torch, shape), kind.beside(torch, shape)
     c = torch.full((*batch, m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
     columns = b.mT if kind.transposed else b
-    peer = partial(kind.peer, torch, a, b)
+    peer = partial(kind.peer, torch, a, b, *beside)
 
-    launches = {name: partial(program.launch, (a, b, c)) for name, program in programs.items()}
+    launches = {name: partial(program.launch, (a, b, *beside, c)) for name, program in programs.items()}
     rows = max(1, MOST_EXACT // (c.numel() // m))
-    exact = a[..., :rows, :].double() @ columns.double()
+    read = (x.double() if x.dim() == 1 else x[:rows].double() for x in beside)
+    exact = kind.epilogue(a[..., :rows, :].double() @ columns.double(), *read)
     theirs, greatest = (error(peer()[..., :rows, :], exact) for error in (relative_error, greatest_error))
     wrong: list[str] = []
     of_errors: dict[str, float] = {}

@@ -116,6 +116,23 @@ def batched(
 
 
 @tw.kernel
+def biased(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    bias: tw.Tensor["N"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc + bias[n][None, :].to(tw.f32)
+
+
+@tw.kernel
 def epilogue(
     a: tw.Tensor["M", "K"],
     b: tw.Tensor["N", "K"],
