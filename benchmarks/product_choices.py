@@ -55,7 +55,7 @@ EPILOGUES = (
 class Kind:
     """Products of one kernel of ``speed_cases.py``, the shapes of its table ([batch,] M, N, K), and the peer that
     multiplies the same operands; ``transposed``: B lies as (N, K). An ``epilogue`` computes the result from the product
-    and from a bias of (N,) and a residual of (M, N), or from as many of them as it ``reads``."""
+    and from what it ``reads``: a bias of (N,), a residual ``rest`` of (M, N)."""
 
     name: str
     kernel: str
@@ -64,7 +64,7 @@ class Kind:
     dtype: str = "bf16"
     transposed: bool = True
     epilogue: Callable[..., Any] = lambda x: x
-    reads: int = 0
+    reads: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -83,7 +83,7 @@ class Kind:
         import tilewright as tw
 
         depth = {"bk": self.depth} if self.kernel == "product" else {}
-        dtypes = {"a": self.dtype, "b": self.dtype} | dict.fromkeys(("c", "bias", "rest")[: 1 + self.reads], "bf16")
+        dtypes = {"a": self.dtype, "b": self.dtype} | dict.fromkeys(("c", *self.reads), "bf16")
         return tw.kernel(getattr(speed_cases, self.kernel).fn).plan(dtypes=dtypes, **depth)
 
     def operands(self, torch: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -96,7 +96,8 @@ class Kind:
     def beside(self, torch: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
         """Random tensors that the epilogue reads."""
         m, n, _ = shape[-3:]
-        return tuple(torch.randn(*size, device="cuda").bfloat16() for size in ((n,), (m, n))[: self.reads])
+        sizes = {"bias": (n,), "rest": (m, n)}
+        return tuple(torch.randn(*sizes[name], device="cuda").bfloat16() for name in self.reads)
 
 
 def _scaled(torch: Any, a: Any, b: Any) -> Any:
@@ -104,18 +105,24 @@ def _scaled(torch: Any, a: Any, b: Any) -> Any:
     return torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
-def _bias_gelu_residual(x: Any, bias: Any, rest: Any) -> Any:
+def _gelu(x: Any, bias: Any) -> Any:
     from torch.nn.functional import gelu
 
-    return gelu(x + bias) + rest
+    return gelu(x + bias)
 
 
-@cache
-def _compiled_layer(torch: Any) -> Any:
-    def layer(a: Any, b: Any, bias: Any, rest: Any) -> Any:
-        return _bias_gelu_residual(a @ b.t(), bias, rest)
+def _fused(epilogue: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile's product with an epilogue, for all shapes."""
 
-    return torch.compile(layer, dynamic=True)
+    @cache
+    def compiled(torch: Any) -> Any:
+        return torch.compile(lambda a, b, *beside: epilogue(a @ b.t(), *beside), dynamic=True)
+
+    return lambda torch, *tensors: compiled(torch)(*tensors)
+
+
+def _with_epilogue(name: str, kernel: str, epilogue: Callable[..., Any], *reads: str) -> Kind:
+    return Kind(name, kernel, EPILOGUES, _fused(epilogue), epilogue=epilogue, reads=reads)
 
 
 KINDS = {
@@ -128,10 +135,10 @@ KINDS = {
              lambda torch, a, b: torch.bmm(a, b.mT)),
         Kind("e4m3", "product", ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 14336, 4096), (64, 8192, 8192)),
              _scaled, "e4m3"),
-        Kind("bias", "biased", EPILOGUES, lambda torch, a, b, bias: torch.addmm(bias, a, b.t()),
-             epilogue=lambda x, bias: x + bias, reads=1),
-        Kind("residual", "epilogue", EPILOGUES, lambda torch, *tensors: _compiled_layer(torch)(*tensors),
-             epilogue=_bias_gelu_residual, reads=2),
+        _with_epilogue("bias", "biased", lambda x, bias: x + bias, "bias"),
+        _with_epilogue("gelu", "gelu", _gelu, "bias"),
+        _with_epilogue("residual", "residual", lambda x, rest: x + rest, "rest"),
+        _with_epilogue("epilogue", "epilogue", lambda x, bias, rest: _gelu(x, bias) + rest, "bias", "rest"),
     )
 }  # fmt: skip
 

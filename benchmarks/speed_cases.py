@@ -133,6 +133,41 @@ def biased(
 
 
 @tw.kernel
+def gelu(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    bias: tw.Tensor["N"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    x = acc + bias[n][None, :].to(tw.f32)
+    c[m, n] = x * (0.5 * (1 + tw.erf(x * 0.7071067811865476)))
+
+
+@tw.kernel
+def residual(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    rest: tw.Tensor["M", "N"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc + rest[m, n].to(tw.f32)
+
+
+@tw.kernel
 def epilogue(
     a: tw.Tensor["M", "K"],
     b: tw.Tensor["N", "K"],

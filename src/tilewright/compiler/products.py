@@ -219,8 +219,12 @@ def search_products(
             help="leave the pin out",
         )
 
+    def own(candidate: Candidate) -> Candidate:
+        whole = candidate.whole_stores or variant.whole_stores
+        return replace(candidate, one_row=variant.one_row, one_wave=variant.one_wave, whole_stores=whole)
+
     known = (
-        (kernel, extents, replace(candidate, one_row=variant.one_row, one_wave=variant.one_wave))
+        (kernel, extents, own(candidate))
         for kernel, extents, candidate in schedules.attempts(
             request.target, variant.choices, retrace, pins, variant.candidates
         )

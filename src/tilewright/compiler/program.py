@@ -146,8 +146,16 @@ class _Choice:
         own = self.variant
         extents = tuple(tuple(sorted(choice.items())) for choice in own.choices)
         narrow = None if own.narrow is None else tuple(sorted(own.narrow.items()))
-        scheduled = extents, own.candidates, own.parts, own.many, narrow, own.swapped, own.one_row, own.one_wave
-        return self.predicate, self.sizes, scheduled, tuple(c.item for c in self.copies), self.collapsed is not None
+        launches = own.one_row, own.one_wave, own.whole_stores
+        scheduled = extents, own.candidates, own.parts, own.many, narrow, own.swapped
+        return (
+            self.predicate,
+            self.sizes,
+            scheduled,
+            launches,
+            tuple(c.item for c in self.copies),
+            self.collapsed is not None,
+        )
 
 
 @dataclass(frozen=True)

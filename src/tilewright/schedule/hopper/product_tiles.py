@@ -46,6 +46,11 @@ class ProductTile:
         return self.plain and (self.rows, self.columns) in ((64, 64), (64, 128), (128, 128), (128, 192), (128, 256))
 
     @property
+    def any_extent(self) -> bool:
+        """It is also offered with stores by rows, for results whose extents tensor copies can't store."""
+        return self.plain and (self.rows, self.columns) in ((64, 64), (128, 128), (128, 256))
+
+    @property
     def few_waves(self) -> bool:
         """It is for launches of few waves: where the last one is a large part, several widths fill it; where there are
         many, an epilogue after each tile costs more than what they gain (two products side by side, 2048 x 8192 x 2048,

@@ -29,6 +29,8 @@ class ProductVariant:
     """Its launches have one row of tiles, so that what varies along the columns is read once."""
     one_wave: bool = False
     """All programs of its launches run at one time, so that nothing is read again later."""
+    whole_stores: bool = False
+    """Its launches' results are ones that tensor copies can store: half the code where elements are computed in it."""
     time: Expr | None = None
     """Nanoseconds of a launch by the prices; None where nothing is chosen by them."""
 

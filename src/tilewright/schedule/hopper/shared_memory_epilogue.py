@@ -9,6 +9,7 @@ from typing import ClassVar
 from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
@@ -34,7 +35,7 @@ from tilewright.schedule.hopper.row_epilogue import RowEpilogue
 from tilewright.schedule.placement import Placement
 from tilewright.schedule.tile_accesses import legal_facts
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of
+from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -165,6 +166,17 @@ def shared_memory_epilogues(
             matrix = TmaEpilogue.plan(kernel, facts, placement, warpgroups, panels)
             found[panels.op] = RowEpilogue(panels) if matrix is None else matrix
     return found
+
+
+def stores_by_extents(kernel: tile.Kernel, facts: CallFacts) -> bool:
+    """Whether tensor copies can store results of some extents, but not of all."""
+    for op in (op for op in kernel.walk() if isinstance(op, tile.Store)):
+        own = facts.of(tensor_name(op))
+        if own.unit_axis is not None and own.align_bytes >= MAX_VECTOR_BYTES:
+            row = tile.tensor_type(op.tensor).dims.data[own.unit_axis].expr
+            if (row % CLIPPED_ELEMENTS).eq(0) != TRUE:
+                return True
+    return False
 
 
 def _words(op: tile.Store) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS
 from tilewright.schedule.hopper.product_tiles import TILES, ProductTile
 from tilewright.schedule.hopper.product_variant import ProductVariant
+from tilewright.schedule.hopper.shared_memory_epilogue import stores_by_extents
 from tilewright.schedule.hopper.tile_prices import (
     LINE_BYTES,
     SECTOR_BYTES,
@@ -116,6 +117,7 @@ class Tiles:
         self._beside, self._panel = len(products_of(kernel)), panel_columns(kernel, facts)
         self._bytes = operand_bytes(kernel)
         self._epilogue = 100 * self._beside + LOADED * _epilogue_loads(kernel)
+        self._stores_by_extents = stores_by_extents(kernel, facts)
         self._has_parts = TRUE
         if not self._grouped and self._swaps(FEW_ROWS):
             row_tiles, column_tiles = (extent.expr for extent in trace(self._extents(FEW_ROWS)).grid.data[-2:])
@@ -124,7 +126,7 @@ class Tiles:
     def variants(self, choices: Sequence[Mapping[str, int]]) -> list[ProductVariant]:
         """A variant of each tile, and when it is used: where it takes no longer than those behind it, so that the
         others still serve every launch without it; ``choices`` are the extents to fall back to."""
-        *others, last = [own for each in TILES for own in self._offers(each, choices) if own.serves != FALSE]
+        *others, last = self._every_offer(choices)
         found, least = [last.variant], last.time
         for own in reversed(others):
             best = own.serves if own.tile == FEW_ROWS else all_of([own.serves, own.time <= least])
@@ -137,6 +139,20 @@ class Tiles:
             if wide and once != FALSE and not self._grouped:
                 found.append(replace(own.variant, predicate=once, one_wave=True))
         return [*self._swapped_groups(choices), *reversed(found)]
+
+    def _every_offer(self, choices: Sequence[Mapping[str, int]]) -> list[_Offer]:
+        """In dispatch order. Where only extents tell whether tensor copies can store the result, those that store by
+        rows as well are few, behind all others: their code is twice as long, or more."""
+        offers = [own for each in TILES for own in self._offers(each, choices) if own.serves != FALSE]
+        if not self._stores_by_extents:
+            return offers
+        shorter = [
+            own
+            if own.tile.one_row or own.tile.kernels
+            else replace(own, variant=replace(own.variant, whole_stores=True))
+            for own in offers
+        ]
+        return [*shorter, *(own for own in offers if own.tile.any_extent)]
 
     def other_widths(self) -> Iterator[ProductVariant]:
         """Tiles of widths between those that are offered, with interpolated prices."""
