@@ -49,13 +49,16 @@ def activated(
     bm=128,
     bn=192,
     residual=True,
+    indexed=True,
 ):
     """GELU, with the column's number in it: coordinates in a panel are those of the tile."""
     m, n = tw.grid(c, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)
     for k in tw.stream(a.shape[1], 64):
         acc += tw.dot(a[m, k], b[n, k].T)
-    x = acc + bias[n][None, :].to(tw.f32) + n.index[None, :].to(tw.f32) * 0.125
+    x = acc + bias[n][None, :].to(tw.f32)
+    if indexed:
+        x += n.index[None, :].to(tw.f32) * 0.125
     x = x * (0.5 * (1 + tw.erf(x * 0.7071067811865476)))
     c[m, n] = x + r[m, n].to(tw.f32) if residual else x
 
@@ -96,9 +99,9 @@ def drawn(rows: int, columns: int) -> dict[str, np.ndarray]:
     }
 
 
-def expected(arrays: dict[str, np.ndarray], *, residual: bool = True) -> np.ndarray:
+def expected(arrays: dict[str, np.ndarray], *, residual: bool = True, indexed: bool = True) -> np.ndarray:
     wide = {name: array.astype(np.float64) for name, array in arrays.items()}
-    x = wide["a"] @ wide["b"].T + wide["bias"] + np.arange(len(wide["bias"])) * 0.125
+    x = wide["a"] @ wide["b"].T + wide["bias"] + np.arange(len(wide["bias"])) * (0.125 if indexed else 0)
     return x * 0.5 * (1 + np.vectorize(erf)(x * 0.5**0.5)) + (wide["r"] if residual else 0.0)
 
 
@@ -120,6 +123,32 @@ def test_the_loop_computes_every_panel(candidate: Candidate, bm: int, rows: int,
     arrays = drawn(rows, columns)
     simulate.run(found.scheduled.kernel, arrays, seed=rows, grid_size=3)
     assert agrees(arrays, expected(arrays))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "columns", "indexed", "ends"),
+    [
+        (WHOLE_STORES, 192, False, [6, 6]),
+        (WHOLE_STORES, 128, False, [4, 4]),
+        pytest.param(WHOLE_STORES, 208, False, [3, 3] * 2, marks=pytest.mark.slow),
+        (COOPERATIVE, 224, False, [3]),
+        (COOPERATIVE, 224, True, [3]),
+        (WHOLE_STORES, 192, True, []),
+    ],
+    ids=["blocks of 3", "blocks of 2", "blocks of 3 and 1", "3 and 1", "computed columns", "columns of two blocks"],
+)
+def test_loops_over_blocks_and_beside_other_widths(
+    candidate: Candidate, columns: int, indexed: bool, ends: list[int]
+) -> None:
+    """Where each warpgroup has two blocks of 64 rows, and where panels of another width lie behind; none where what is
+    computed of columns ahead is needed by both blocks."""
+    found = lowered(activated, candidate, bn=columns, bm=128, indexed=indexed)
+    assert [loop.end.expr for loop in loops(found)] == [Const(end) for end in ends]
+    assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
+    assert compare(found.tile, found.scheduled.kernel) == ()
+    arrays = drawn(257, 440)
+    simulate.run(found.scheduled.kernel, arrays, seed=columns, grid_size=3)
+    assert agrees(arrays, expected(arrays, indexed=indexed))
 
 
 def test_short_epilogues_few_panels_and_values_that_are_needed_again_have_none() -> None:

@@ -8,18 +8,17 @@ from typing import ClassVar
 
 from xdsl.ir import Block, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts, simplify
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import RoleContext, SharedMemoryEpilogue
-from tilewright.schedule.hopper.epilogue_loop import EpilogueLoop
+from tilewright.schedule.hopper.epilogue_loop import EpilogueLoop, Run
 from tilewright.schedule.hopper.epilogue_tiles import (
     EPILOGUE_STAGES,
     SWIZZLES,
     AccumulatorTile,
-    EpilogueTile,
     epilogue_buffer,
     stage_offset,
     warpgroup_barrier,
@@ -103,50 +102,33 @@ class TmaEpilogue:
         """Stores all panels."""
         coords = coords_of(self.tile.op)
         first = [index_value(c, coords) for c in next(iter(self.maps.values())).coordinates]
-        loop = self.loop(lowering)
+        loop = EpilogueLoop.of(lowering, self.tile)
         if loop is not None:
             lowering.emit(a.Elected(t.block([a.BulkWait(0, read=True)])))
-            panel = next(self.tile.side_by_side)
-            loop.lower(lowering, lambda number, filled: self.copy_panel(lowering, panel, number, filled, first))
+            loop.lower(lowering, lambda run, computed: self.copy_panel(lowering, run, first, computed))
             return
         for number, panel in self.tile.ahead(lowering, tuple(self.tile.side_by_side)):
-            self.copy_panel(lowering, panel, number, None, first)
-
-    def loop(self, lowering: RoleContext) -> EpilogueLoop | None:
-        """The loop over panels, if they are computed in one."""
-        panels = tuple(self.tile.side_by_side)
-        if self.tile.blocks > 1 or len(self.maps) > 1:
-            return None
-        op, count = self.tile.op, self.tile.registers(panels[0])[1]
-        return EpilogueLoop.of(lowering, op, len(panels), count, lowering.postponed.get(op, ()))
+            self.copy_panel(lowering, Run((panel,), *self.tile.registers(panel), number), first)
 
     def copy_panel(
-        self,
-        lowering: RoleContext,
-        panel: EpilogueTile,
-        number: Expr | int,
-        computed: SSAValue | None,
-        first: Sequence[Expr],
+        self, lowering: RoleContext, run: Run, first: Sequence[Expr], computed: SSAValue | None = None
     ) -> None:
         """One panel of the tile at ``first``: wait until its bytes have been read, fill them, copy them out.
 
         The first of a store waits for all copies of stores before: they were issued a whole tile ago.
         """
+        number, (block, column), panel = run.counter + run.number, run.place, run.panels[0]
         op, base, plan = self.tile.op, stage_offset(lowering, number), self.maps[panel.width]
-        lowering.emit(a.Elected(t.block([a.BulkWait(0 if number == 0 else EPILOGUE_STAGES - 1, read=True)])))
+        lowering.emit(a.Elected(t.block([a.BulkWait(0 if number == Const(0) else EPILOGUE_STAGES - 1, read=True)])))
         lowering.emit(warpgroup_barrier(lowering), op)
         self.tile.fill(lowering, panel, base, computed)
         lowering.emit(a.FenceProxyAsync())
         lowering.emit(warpgroup_barrier(lowering))
-        above = (Sym(a.WARPGROUP) + panel.block * lowering.configuration.candidate.warpgroups) * ROWS
+        above = (block * lowering.configuration.candidate.warpgroups + Sym(a.WARPGROUP)) * ROWS
         copy = a.TmaStore(
             lowering.tensor_map(op, plan),
             epilogue_buffer(lowering, op),
-            coords=[
-                first[0] + (panel.start if computed is None else panel.width * number),
-                first[1] + above,
-                *first[2:],
-            ],
+            coords=[first[0] + column, first[1] + above, *first[2:]],
             offset=base,
             box_bytes=plan.box_bytes,
         )
