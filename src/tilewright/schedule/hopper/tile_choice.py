@@ -22,8 +22,10 @@ from tilewright.schedule.hopper.tile_prices import (
     Price,
     ProductLaunch,
     copied_whole,
+    loads_beside,
     operand_bytes,
     panel_columns,
+    picoseconds,
     straddles,
 )
 from tilewright.schedule.transforms.split_k import FEW, NotSplitError, split
@@ -43,10 +45,6 @@ FEW_ROWS = next(own for own in TILES if own.one_row)
 COLUMN_TILES = 40
 """The tile of products of at most so many rows, but for parts where there are not more than so many of it: prices are
 less exact than that (132 products of 1 to 16 rows, H200: a mean regret of 1.003, by prices alone 1.014)."""
-LOADED = 25
-"""Percent by which a load makes longer what a tile takes beside its steps, where ping-pong does not hide it; another
-product side by side doubles it. Not fitted: with it those that were timed are in order (two products, 2048 x 8192 x
-2048, H200: 241 us in 128 x 224, 208 by ping-pong, which prices of one product take for equal)."""
 FEW_STEPS = 32
 """Steps up to which epilogues are a larger part of a launch than prices say: ping-pong counts as 2 % quicker (32
 products of 1024^3, H200: 102.9 us by ping-pong in 128 x 208, 106.4 in 128 x 256, otherwise taken for equal)."""
@@ -116,7 +114,8 @@ class Tiles:
         self._lines, self._sectors = (straddles(kernel, facts, unit) for unit in (LINE_BYTES, SECTOR_BYTES))
         self._beside, self._panel = len(products_of(kernel)), panel_columns(kernel, facts)
         self._bytes = operand_bytes(kernel)
-        self._epilogue = 100 * self._beside + LOADED * _epilogue_loads(kernel)
+        self._epilogue = picoseconds(kernel) if self._beside == 1 else 0
+        self._loads = bool(loads_beside(kernel))
         self._stores_by_extents = stores_by_extents(kernel, facts)
         self._has_parts = TRUE
         if not self._grouped and self._swaps(FEW_ROWS):
@@ -164,7 +163,8 @@ class Tiles:
 
     def _offers(self, own: ProductTile, choices: Sequence[Mapping[str, int]]) -> Iterator[_Offer]:
         """A tile with its variants, of which each serves other launches; none where the kernel can't have it."""
-        if (self._grouped and not own.of_loaded_bounds) or (own.copied and not self._copied):
+        loads = self._loads and not own.loads_beside
+        if (self._grouped and not own.of_loaded_bounds) or (own.copied and not self._copied) or loads:
             return
         if own.parts > 1:
             yield from self._clustered(own)
@@ -193,9 +193,9 @@ class Tiles:
         extents = self._extents(own)
         cluster = (1, 1) if own.candidate is None else own.candidate.cluster
         hides = own.candidate is not None and own.candidate.ping_pong > 1
-        launch, price = self._launch(extents, cluster), self._price(own, extents)
+        launch, price = self._launch(own, extents, cluster), self._price(own, extents)
         if not hides:
-            price = replace(price, wave=price.wave * self._epilogue // 100)
+            price = replace(price, wave=price.wave * self._beside)
         time = price.time(launch)
         if hides and cluster == (1, 1):
             time -= minimum(maximum(FEW_STEPS + 1 - launch.steps, 0), 1) * time // 50
@@ -203,11 +203,14 @@ class Tiles:
         variant = ProductVariant(TRUE, (extents, *choices), candidates, time=time)
         return replace(variant, swapped=own.swapped, one_row=own.one_row, one_wave=own.one_wave), launch
 
-    def _launch(self, extents: Mapping[str, int], cluster: tuple[int, int] = (1, 1)) -> ProductLaunch:
+    def _launch(self, own: ProductTile, extents: Mapping[str, int], cluster: tuple[int, int] = (1, 1)) -> ProductLaunch:
         """That of whole tiles."""
         kernel = self._trace(extents)
-        sms = CLUSTERED_CTAS.get(prod(cluster), self._target.sm_count)
-        return ProductLaunch(programs(kernel, cluster), sms, _steps(kernel), self._sectors, self._bytes)
+        sms, steps = CLUSTERED_CTAS.get(prod(cluster), self._target.sm_count), _steps(kernel)
+        elements = prod(tile.tile_type(products_of(kernel)[0].result).shape)
+        few, many = (elements * self._epilogue * percent // 100_000 for percent in own.epilogue)
+        epilogue = minimum(maximum(FEW_STEPS + 1 - steps, 0), 1) * (few - many) + many
+        return ProductLaunch(programs(kernel, cluster), sms, steps, self._sectors, self._bytes, epilogue)
 
     def _price(self, own: ProductTile, extents: Mapping[str, int]) -> Price:
         """The tile's, with what it copies in vain."""
@@ -223,7 +226,7 @@ class Tiles:
             split(self._trace(extents), many=False).clustered(self._trace(narrow), own.parts)
         except NotSplitError:
             return
-        launch = self._launch(extents).in_parts(Const(own.parts), CLUSTERED_CTAS[own.parts])
+        launch = self._launch(own, extents).in_parts(Const(own.parts), CLUSTERED_CTAS[own.parts])
         time = self._price(own, extents).time(launch)
         variant = ProductVariant(TRUE, (extents,), (own.candidate,), narrow=narrow, one_wave=own.one_wave, time=time)
         yield _Offer(own, variant, launch, ((launch.waves, Const(1)),))
@@ -235,7 +238,7 @@ class Tiles:
             split(self._trace(extents), many=False)
         except NotSplitError:
             return
-        whole = self._launch(extents)
+        whole = self._launch(own, extents)
         parts = minimum(maximum(whole.sms // maximum(whole.programs, 1), 1), maximum(whole.steps // PART_STEPS, 1))
         launch = whole.in_parts(parts, whole.sms)
         time = self._price(own, extents).time(launch)
@@ -259,12 +262,6 @@ class Tiles:
         """All extents; of several products of a step each has its share of the columns, but of swapped ones."""
         columns = own.columns if own.swapped else own.columns // self._beside // COLUMNS * COLUMNS
         return {**self._wide, **dict.fromkeys(self._rows, own.rows), **dict.fromkeys(self._columns, columns)}
-
-
-def _epilogue_loads(kernel: tile.Kernel) -> int:
-    """The loads beside those of streams."""
-    inside = {op for stream in kernel.walk() if isinstance(stream, tile.StreamLoop) for op in stream.walk()}
-    return sum(isinstance(op, tile.Load) and op not in inside for op in kernel.walk())
 
 
 def _steps(kernel: tile.Kernel) -> Expr:
