@@ -1,5 +1,9 @@
 """Which tile a launch gets: whole waves, clusters where rows straddle lines, narrow tiles where there are few rows."""
 
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportArgumentType=false, reportMissingParameterType=false
+
 from __future__ import annotations
 
 import pytest
@@ -16,6 +20,36 @@ from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.hopper.product_variant import ProductVariant
 
 pytestmark = pytest.mark.sample(1)
+
+
+@tw.kernel
+def activated(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    bias: tw.Tensor["N"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=128,
+    bn=128,
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    x = acc + bias[n][None, :].to(tw.f32)
+    c[m, n] = x * (0.5 * (1 + tw.erf(x * 0.7071067811865476)))
+
+
+@tw.kernel
+def added(
+    a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], r: tw.Tensor["M", "N"], c: tw.Tensor["M", "N"], *, bm=128, bn=128
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc + r[m, n].to(tw.f32)
+
 
 ALIGNED = p.request(example.matmul).facts
 UNALIGNED = CallFacts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
@@ -98,6 +132,35 @@ def test_row_major_columns_are_copied_in_whole_panels(kernel: tw.Kernel, whole: 
     """A B of 5248 x 5696 x 1536 takes 158 us in turns of 128 x 208, 128 in 128 x 192 (H200)."""
     (_, columns), *_ = picked(variants(p.request(kernel).facts, kernel), 5248, 5696, 1536)
     assert (columns % 64 == 0) is whole
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "tile", "ping_pong"),
+    [
+        (activated, (3000, 3072, 768), (192, 128), 1),  # 36.3 us, 128 x 192 by ping-pong 42.8
+        (activated, (16384, 1024, 256), (128, 256), 1),  # 42.2 us, 128 x 208 by ping-pong 71.7
+        (activated, (4096, 14336, 4096), (128, 208), 2),  # 64 steps hide it: 620 us, 128 x 224 666
+        (added, (4096, 4096, 4096), (128, 256), 1),  # 193 us, 128 x 192 by ping-pong 200
+        (added, (4096, 14336, 4096), (128, 192), 2),  # 642 us; beside 208 columns no registers are left
+    ],
+)
+def test_epilogues_take_time(
+    kernel: tw.Kernel, size: tuple[int, int, int], tile: tuple[int, int], ping_pong: int
+) -> None:
+    """Microseconds: H200. Without one all but the last but one are computed by ping-pong."""
+    assert picked(variants(p.request(kernel).facts, kernel), *size) == (tile, (1, 1), ping_pong)
+
+
+def test_few_tiles_store_by_rows_where_extents_ask_for_it() -> None:
+    found = variants()
+    both = [v for v in found if not v.whole_stores]
+    assert {tuple(v.choices[0].values()) for v in both if not (v.rewritten or v.candidates)} == {
+        (64, 64),
+        (128, 128),
+        (128, 256),
+    }
+    assert found[-1] == both[-1]
+    assert not any(v.whole_stores for v in variants(UNALIGNED))
 
 
 def test_every_launch_has_a_tile() -> None:

@@ -146,16 +146,9 @@ class _Choice:
         own = self.variant
         extents = tuple(tuple(sorted(choice.items())) for choice in own.choices)
         narrow = None if own.narrow is None else tuple(sorted(own.narrow.items()))
-        launches = own.one_row, own.one_wave, own.whole_stores
         scheduled = extents, own.candidates, own.parts, own.many, narrow, own.swapped
-        return (
-            self.predicate,
-            self.sizes,
-            scheduled,
-            launches,
-            tuple(c.item for c in self.copies),
-            self.collapsed is not None,
-        )
+        launches, copied = (own.one_row, own.one_wave, own.whole_stores), tuple(c.item for c in self.copies)
+        return self.predicate, self.sizes, scheduled, launches, copied, self.collapsed is not None
 
 
 @dataclass(frozen=True)
