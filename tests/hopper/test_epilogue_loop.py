@@ -130,17 +130,14 @@ def test_the_loop_computes_every_panel(candidate: Candidate, bm: int, rows: int,
     [
         (WHOLE_STORES, 192, False, [6, 6]),
         (WHOLE_STORES, 128, False, [4, 4]),
-        pytest.param(WHOLE_STORES, 208, False, [3, 3] * 2, marks=pytest.mark.slow),
-        (COOPERATIVE, 224, False, []),
+        (WHOLE_STORES, 208, False, []),
         (WHOLE_STORES, 192, True, []),
     ],
-    ids=["blocks of 3", "blocks of 2", "blocks of 3 and 1", "3 and 1", "columns of two blocks"],
+    ids=["blocks of 3", "blocks of 2", "two widths", "columns of two blocks"],
 )
-def test_loops_over_blocks_and_beside_other_widths(
-    candidate: Candidate, columns: int, indexed: bool, ends: list[int]
-) -> None:
-    """Where each warpgroup has two blocks of 64 rows, with panels of another width or without; none where what is
-    computed of columns ahead is needed by both blocks."""
+def test_loops_over_blocks(candidate: Candidate, columns: int, indexed: bool, ends: list[int]) -> None:
+    """Where each warpgroup has two blocks of 64 rows: none beside panels of another width, and where what is computed
+    of columns ahead is needed by both blocks."""
     found = lowered(activated, candidate, bn=columns, bm=128, indexed=indexed)
     assert [loop.end.expr for loop in loops(found)] == [Const(end) for end in ends]
     assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)

@@ -150,6 +150,11 @@ def activated(a: np.ndarray, b: np.ndarray, r: np.ndarray) -> np.ndarray:
     return x * 0.5 * (1 + np.vectorize(erf)(x / 2**0.5)) + r
 
 
+def smoothed(a: np.ndarray, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    x = a @ b.T + bias
+    return x * 0.5 * (1 + np.vectorize(erf)(x / 2**0.5))
+
+
 def weighted(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     p = np.exp(q @ k.T * 0.01)
     return p @ v / np.maximum(p.sum(1), 1)[:, None]

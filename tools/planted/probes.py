@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import parse
 from tilewright.compiler.requests import Request, default_facts
 from tilewright.hw.target import SM90A
-from tilewright.lang.schedule import Schedule
+from tilewright.lang.schedule import RoleMode, Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.facts import CallFacts, TensorFacts
 
@@ -118,6 +118,7 @@ _PRODUCT = ({"M": 72, "N": 80, "K": 336}, {"M": 65, "N": 40, "K": 48})
 _DENSE = {f"{name}.stride1": 1 for name in "abc"} | {f"{name}.address": 0 for name in "abc"}
 """What rows of a product begin with decides how it is cut."""
 _ONE = Schedule(consumers=1, stages=4)
+_TURNS = Schedule(mode=RoleMode.PINGPONG, stages=2)
 
 PROBES: dict[str, Probe] = {
     "add": Probe(kernels.add, lambda x, y: x + y, ({"M": 1030}, {"M": 5})),
@@ -361,6 +362,19 @@ PROBES: dict[str, Probe] = {
         references.activated,
         ({"M": 136, "N": 200, "K": 80},),
         schedule=Schedule(consumers=2, stages=2),
+    ),
+    "two_blocks": Probe(
+        kernels.smoothed,
+        references.smoothed,
+        ({"M": 136, "N": 200, "K": 80},),
+        schedule=_TURNS,
+    ),
+    "panel_columns": Probe(
+        kernels.activated,
+        references.activated,
+        ({"M": 136, "N": 200, "K": 80},),
+        keywords={"bm": 128, "bn": 128},
+        schedule=_TURNS,
     ),
     "no_steps": Probe(kernels.weighted, references.weighted, ({"S": 136, "T": 0}, {"S": 136, "T": 1})),
     "spread": Probe(kernels.spread, lambda x: x.max(0) - x.min(0), ({"M": 9001, "N": 72},), dims={"M": 9001, "N": 72}),

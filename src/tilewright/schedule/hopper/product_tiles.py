@@ -46,20 +46,29 @@ class ProductTile:
         return self.plain and (self.rows, self.columns) in ((64, 64), (64, 128), (128, 128), (128, 192), (128, 256))
 
     @property
+    def _turns(self) -> bool:
+        return self.candidate is not None and self.candidate.ping_pong > 1
+
+    @property
     def epilogue(self) -> tuple[int, int]:
         """The time of an element of the result in percent of that where two warpgroups share a tile, in products of
         few and of many steps. One warpgroup waits for its own instructions. By ping-pong the other's products hide it
-        in part; text without a loop (160 columns) or with spilled registers is read anew for each tile. (H200, 12
-        shapes with GELU, with a residual and with both: 1.0 to 1.3 for 128 columns, for 192 1.6 to 2.0 in products of
-        at most 16 steps and .5 to .8 in those of 64, for 160 2.2 to 3.8.)"""
-        if self.candidate is not None and self.candidate.ping_pong > 1:
-            return {128: (110, 110), 160: (300, 300)}.get(self.columns, (180, 80))
+        in part (H200, 12 shapes with GELU, with a residual and with both: 1.0 to 1.3 for 128 columns, for 192 1.6 to
+        2.0 in products of at most 16 steps and .5 to .8 in those of 64)."""
+        if self._turns:
+            return (110, 110) if self.columns == 2 * ROWS else (180, 80)
         return (140, 140) if self.rows == ROWS else (100, 100)
 
     @property
-    def loads_beside(self) -> bool:
+    def for_long_epilogues(self) -> bool:
+        """Not by ping-pong where the epilogue has panels of several widths and therefore no loop: its text is read anew
+        for each tile (GELU, 128 x 160: 2.2 to 3.8 times the time of two warpgroups)."""
+        return not self._turns or self.columns % 64 == 0
+
+    @property
+    def for_loads(self) -> bool:
         """Registers are left for tiles that the epilogue loads. (208 columns of one warpgroup spill 960 bytes.)"""
-        return self.candidate is None or self.candidate.ping_pong == 1 or self.columns < 208
+        return not self._turns or self.columns < 208
 
     @property
     def any_extent(self) -> bool:

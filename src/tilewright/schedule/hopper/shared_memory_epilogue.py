@@ -14,11 +14,12 @@ from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import RoleContext, SharedMemoryEpilogue
-from tilewright.schedule.hopper.epilogue_loop import EpilogueLoop, Run
+from tilewright.schedule.hopper.epilogue_loop import EpilogueLoop
 from tilewright.schedule.hopper.epilogue_tiles import (
     EPILOGUE_STAGES,
     SWIZZLES,
     AccumulatorTile,
+    EpilogueTile,
     epilogue_buffer,
     stage_offset,
     warpgroup_barrier,
@@ -105,21 +106,33 @@ class TmaEpilogue:
         loop = EpilogueLoop.of(lowering, self.tile)
         if loop is not None:
             lowering.emit(a.Elected(t.block([a.BulkWait(0, read=True)])))
-            loop.lower(lowering, lambda run, computed: self.copy_panel(lowering, run, first, computed))
+            loop.lower(
+                lowering,
+                lambda computed: self.copy_panel(
+                    lowering, loop.panels[0], loop.counter, loop.place, first, computed=computed
+                ),
+            )
             return
         for number, panel in self.tile.ahead(lowering, tuple(self.tile.side_by_side)):
-            self.copy_panel(lowering, Run((panel,), *self.tile.registers(panel), number), first)
+            self.copy_panel(lowering, panel, number, (Const(panel.block), Const(panel.start)), first)
 
     def copy_panel(
-        self, lowering: RoleContext, run: Run, first: Sequence[Expr], computed: SSAValue | None = None
+        self,
+        lowering: RoleContext,
+        panel: EpilogueTile,
+        number: Expr | int,
+        place: tuple[Expr, Expr],
+        first: Sequence[Expr],
+        *,
+        computed: SSAValue | None = None,
     ) -> None:
-        """One panel of the tile at ``first``: wait until its bytes have been read, fill them, copy them out.
+        """One panel, block and column at ``place`` in the tile at ``first``: wait until its bytes have been read, fill
+        them, copy them out.
 
         The first of a store waits for all copies of stores before: they were issued a whole tile ago.
         """
-        number, (block, column), panel = run.counter + run.number, run.place, run.panels[0]
-        op, base, plan = self.tile.op, stage_offset(lowering, number), self.maps[panel.width]
-        lowering.emit(a.Elected(t.block([a.BulkWait(0 if number == Const(0) else EPILOGUE_STAGES - 1, read=True)])))
+        op, base, plan, (block, column) = self.tile.op, stage_offset(lowering, number), self.maps[panel.width], place
+        lowering.emit(a.Elected(t.block([a.BulkWait(0 if number == 0 else EPILOGUE_STAGES - 1, read=True)])))
         lowering.emit(warpgroup_barrier(lowering), op)
         self.tile.fill(lowering, panel, base, computed)
         lowering.emit(a.FenceProxyAsync())

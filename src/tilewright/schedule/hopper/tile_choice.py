@@ -11,21 +11,24 @@ from tilewright.base.cached import cached_property
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, maximum, minimum
 from tilewright.hw.target import Target
 from tilewright.schedule.facts import CallFacts
+from tilewright.schedule.hopper.epilogue_loop import LEAST_INSTRUCTIONS
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS
 from tilewright.schedule.hopper.product_tiles import TILES, ProductTile
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.shared_memory_epilogue import stores_by_extents
 from tilewright.schedule.hopper.tile_prices import (
+    INSTRUCTION,
     LINE_BYTES,
+    LOAD,
     SECTOR_BYTES,
     Price,
     ProductLaunch,
     copied_whole,
+    instructions_beside,
     loads_beside,
     operand_bytes,
     panel_columns,
-    picoseconds,
     straddles,
 )
 from tilewright.schedule.transforms.split_k import FEW, NotSplitError, split
@@ -114,8 +117,9 @@ class Tiles:
         self._lines, self._sectors = (straddles(kernel, facts, unit) for unit in (LINE_BYTES, SECTOR_BYTES))
         self._beside, self._panel = len(products_of(kernel)), panel_columns(kernel, facts)
         self._bytes = operand_bytes(kernel)
-        self._epilogue = picoseconds(kernel) if self._beside == 1 else 0
-        self._loads = bool(loads_beside(kernel))
+        loads = loads_beside(kernel)
+        self._epilogue = LOAD * len(loads) + INSTRUCTION * instructions_beside(kernel) if self._beside == 1 else 0
+        self._loads, self._long = bool(loads), self._beside == 1 and instructions_beside(kernel) >= LEAST_INSTRUCTIONS
         self._stores_by_extents = stores_by_extents(kernel, facts)
         self._has_parts = TRUE
         if not self._grouped and self._swaps(FEW_ROWS):
@@ -163,8 +167,8 @@ class Tiles:
 
     def _offers(self, own: ProductTile, choices: Sequence[Mapping[str, int]]) -> Iterator[_Offer]:
         """A tile with its variants, of which each serves other launches; none where the kernel can't have it."""
-        loads = self._loads and not own.loads_beside
-        if (self._grouped and not own.of_loaded_bounds) or (own.copied and not self._copied) or loads:
+        epilogue = (own.for_loads or not self._loads) and (own.for_long_epilogues or not self._long)
+        if (self._grouped and not own.of_loaded_bounds) or (own.copied and not self._copied) or not epilogue:
             return
         if own.parts > 1:
             yield from self._clustered(own)
@@ -208,7 +212,7 @@ class Tiles:
         kernel = self._trace(extents)
         sms, steps = CLUSTERED_CTAS.get(prod(cluster), self._target.sm_count), _steps(kernel)
         elements = prod(tile.tile_type(products_of(kernel)[0].result).shape)
-        few, many = (elements * self._epilogue * percent // 100_000 for percent in own.epilogue)
+        few, many = (int(elements * self._epilogue * percent / 100_000) for percent in own.epilogue)
         epilogue = minimum(maximum(FEW_STEPS + 1 - steps, 0), 1) * (few - many) + many
         return ProductLaunch(programs(kernel, cluster), sms, steps, self._sectors, self._bytes, epilogue)
 
