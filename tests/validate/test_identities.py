@@ -211,6 +211,18 @@ def test_bounds_are_proved_thread_by_thread() -> None:
     assert not prover.not_negative(inside, i.cases.at_least(i.terms.sub(m, n), 1))
 
 
+@pytest.mark.parametrize(("least", "shown"), [(64, True), (63, False)])
+def test_quotients_of_what_a_condition_bounds(least: int, shown: bool) -> None:
+    """64 floor((x + 1) / 3) is at most 64 where x < 5, by x alone 128."""
+    i = Integers()
+    x = i.integer("x", 0, 6)
+    part = i.terms.scale(i.terms.floordiv(i.terms.add(x, i.terms.const(0, 1)), 3), 64)
+    inside = i.cases.at_least(i.terms.sub(i.terms.const(0, 4), x), 0)
+    prover = Prover(i.terms, i.cases, {}, (), 31)
+    assert prover.not_negative(i.terms.sub(i.terms.const(0, least), part), inside) is shown
+    assert not prover.not_negative(i.terms.sub(i.terms.const(0, 64), part), i.cases.true)
+
+
 def test_bounds_of_a_sum_of_many_residues_are_found() -> None:
     i = Integers()
     total = i.terms.const(0, 0)

@@ -167,6 +167,7 @@ class Prover:
                 self.cases.implies(holds, self.cases.not_negative(p))
                 or self._by_minimum(p, holds, depth)
                 or self._by_division(p, holds, depth)
+                or self._by_quotient(p, holds, depth)
                 or self._by_factor(p, holds)
                 or self._by_slack(p, holds, depth)
                 or self._by_product(p, holds, depth)
@@ -365,6 +366,33 @@ class Prover:
             ):
                 return True
         return False
+
+    def _by_quotient(self, p: Poly, holds: Condition, depth: int) -> bool:
+        """r - g floor(x / n) >= 0 if r - g floor(y / n) >= 0, for a number n >= 1 and the greatest y that the condition
+        leaves x, where that is less than x can be without it."""
+        for monomial, c in p.terms:
+            atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
+            if atom is None or atom.kind != "fdiv" or not isinstance(c, int) or c >= 0:
+                continue
+            x, n = atom.args
+            assert isinstance(x, Poly)
+            assert isinstance(n, int)
+            greatest = self._greatest(x, holds)
+            if greatest is not None and (atom.high is None or greatest // n < atom.high):
+                rest = self.terms.make(0, {m: k for m, k in p.terms if m != monomial})
+                least = self.terms.add(rest, self.terms.const(0, c * (greatest // n)))
+                if self.not_negative(least, holds, depth - 1):
+                    return True
+        return False
+
+    def _greatest(self, x: Poly, holds: Condition) -> int | None:
+        """The greatest that a condition leaves what it names, and what a number is added to; None without a bound."""
+        found: list[int] = []
+        for quantity, _, high in self._limits(holds):
+            more = self.terms.number(self.terms.sub(x, quantity))
+            if isinstance(high, int) and more is not None:
+                found.append(high + more)
+        return min(found, default=None)
 
     def _by_product(self, p: Poly, holds: Condition, depth: int) -> bool:
         """r - a >= 0 if r - a b >= 0, b >= 1 and a >= 0, for products that something is known of."""

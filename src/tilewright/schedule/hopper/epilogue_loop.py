@@ -125,13 +125,25 @@ class EpilogueLoop:
         return self._place(lowering, lowering.axes_of[load.results[0]], panel * self.count)
 
     def lower(self, lowering: RoleContext, store: Callable[[SSAValue], None]) -> None:
-        """Emits the loop: ``store`` is given the registers of a panel."""
-        ahead = {load: self._share(lowering, load.results[0]) for load in self.late}
-        for load, buffer in ahead.items():
-            lowering.load_part(load, self.op, buffer, self._begin(lowering, load, Const(0)))
-        body = Block()
+        """Emits the loop: ``store`` is given the registers of a panel, whose loads are issued while the panel before is
+        stored."""
+        loads = {load: self._share(lowering, load.results[0]) for load in self.late}
+
+        def load_panel(panel: Expr) -> None:
+            for load, buffer in loads.items():
+                lowering.load_part(load, self.op, buffer, self._begin(lowering, load, panel))
+
+        load_panel(Const(0))
+        body, following = Block(), Block()
         with lowering.into(body):
-            self._step(lowering, ahead, store)
+            computed = self._computed(lowering, loads)
+            with lowering.into(following):
+                load_panel(self.counter + 1)
+            if loads:
+                lowering.emit(t.If(self.counter + 1 < len(self.panels), Region(following), t.block()), self.op)
+            store(computed)
+            for held, share in self.shares.items():
+                self._move(lowering, held, share)
         lowering.emit(t.For(self.counter.name, Const(0), Const(len(self.panels)), Const(1), Region(body)), self.op)
 
     def _share(self, lowering: RoleContext, value: SSAValue) -> SSAValue:
@@ -139,21 +151,12 @@ class EpilogueLoop:
         places = [self._place(lowering, lowering.axes_of[value], r).constant for r in range(self.count)]
         return lowering.registers(hint(value), element(value), int(max(r for r in places if r is not None)) + 1)
 
-    def _step(self, lowering: RoleContext, ahead: dict[tile.Load, SSAValue], store: Callable[[SSAValue], None]) -> None:
-        """One panel: its loads were issued while the one before was stored."""
+    def _computed(self, lowering: RoleContext, loads: dict[tile.Load, SSAValue]) -> SSAValue:
+        """A panel of the stored value."""
         axes = lowering.axes_of
-        fetched = {load.results[0]: Buffered(buffer, axes[load.results[0]]) for load, buffer in ahead.items()}
+        fetched = {load.results[0]: Buffered(buffer, axes[load.results[0]]) for load, buffer in loads.items()}
         buffers = {**lowering.scope.buffers, **fetched}
-        computed = lowering.computed_chunk(self.op, buffers, 0, self.count, self.counter * self.count)
-        following = Block()
-        with lowering.into(following):
-            for load, buffer in ahead.items():
-                lowering.load_part(load, self.op, buffer, self._begin(lowering, load, self.counter + 1))
-        if ahead:
-            lowering.emit(t.If(self.counter + 1 < len(self.panels), Region(following), t.block()), self.op)
-        store(computed)
-        for held, share in self.shares.items():
-            self._move(lowering, held, share)
+        return lowering.computed_chunk(self.op, buffers, 0, self.count, self.counter * self.count)
 
     def _move(self, lowering: RoleContext, buffer: SSAValue, share: int) -> None:
         """Moves registers from ``share`` on to the first registers."""
