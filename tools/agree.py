@@ -27,16 +27,16 @@ from random import Random
 
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.contract import Policy, check
-from tilewright.contract.explore import exhaust
-from tilewright.contract.fold import folded
-from tilewright.contract.parametric import prove
-from tilewright.contract.rules import Rule
-from tilewright.contract.runs.search import MAX_STATES, interpreter, search
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Buffer, By, Loop, MbarrierArray, Protocol, Role, Step, Symbol
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import apart
+from tilewright.verify import Policy, check
+from tilewright.verify.explore import exhaust
+from tilewright.verify.fold import folded
+from tilewright.verify.parametric import prove
+from tilewright.verify.rules import Rule
+from tilewright.verify.runs.search import MAX_STATES, interpreter, search
 
 K = sym("k")
 TURNS = (1, 2, 3, 0, 4, 5)

@@ -23,8 +23,6 @@ from tilewright.base.dtypes import bf16
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.program import plan
 from tilewright.compiler.requests import Request, default_facts
-from tilewright.contract import verify
-from tilewright.contract.explore import adversarial
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -32,6 +30,8 @@ from tilewright.protocol import ops
 from tilewright.protocol.edit import NodePath, replaced, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import verify
+from tilewright.verify.explore import adversarial
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from attention import attention

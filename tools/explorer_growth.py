@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from campaign.judge import sizes
 from campaign.variants import pipeline
 from tilewright.base.verdict import Proved
-from tilewright.contract import check
-from tilewright.contract.explore import exhaust
+from tilewright.verify import check
+from tilewright.verify.explore import exhaust
 
 MAX_STATES = 40_000
 

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import agree
 import mutate
 from tilewright.base.verdict import Proved
-from tilewright.contract.parametric import prove
 from tilewright.protocol import Protocol
+from tilewright.verify.parametric import prove
 
 
 def table(title: str, pool: Iterable[tuple[str, Protocol, str]], states: int) -> int:

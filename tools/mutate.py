@@ -1,4 +1,4 @@
-"""Campaigns that test the contract checker against the explorer: mutants, and right variants.
+"""Campaigns that test the protocol verifier against the explorer: mutants, and right variants.
 
     python tools/mutate.py mutants  --out FILE.jsonl [--limit N] [--seed N] [--states N] [--seconds N]
     python tools/mutate.py variants --out FILE.jsonl [...]
@@ -33,10 +33,10 @@ from campaign.judge import opinion
 from campaign.operators import mutants
 from campaign.variants import kept, pipelines
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.contract import check
 from tilewright.protocol import Protocol, to_text
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import spots
+from tilewright.verify import check
 
 corpus = small
 

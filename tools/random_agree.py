@@ -28,13 +28,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from agree import answers
 from tilewright.base.expr import Const as C
 from tilewright.base.expr import Expr, sym
-from tilewright.contract.explore import exhaust
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 from tilewright.protocol.model import By
 from tilewright.protocol.validate import problems
+from tilewright.verify.explore import exhaust
 
 RANK = sym("cta")
 MAX_STATES = 1_500

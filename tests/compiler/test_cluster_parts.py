@@ -28,7 +28,6 @@ from tilewright.compiler.proofs.rewritten import certify_clustered
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.requests import assumptions_of
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -43,6 +42,7 @@ from tilewright.transport.protocol import protocol_of
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import Unlike, compare
 from tilewright.validate.recipe import shared_faults
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

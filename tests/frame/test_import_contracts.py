@@ -113,8 +113,8 @@ def test_forbidden_imports(contract: str, copy: Path) -> None:
     ("contract", "room", "through", "module"),
     [
         ("runtime", "runtime", "hw", "numpy"),
-        ("contract", "contract", "protocol", "xdsl"),
-        ("explorer", "contract.explore", "protocol", "tilewright.protocol.graph"),
+        ("verify", "verify", "protocol", "xdsl"),
+        ("explorer", "verify.explore", "protocol", "tilewright.protocol.graph"),
         ("ptx", "ptx", "hw", "tilewright.layout"),
         ("torch", "jit", "base", "torch"),
         ("proofs", "compiler.proofs", "transport", "tilewright.schedule"),

@@ -18,7 +18,6 @@ from tilewright.compiler import differential
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.recipe import recipe
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.ops import kernels
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -29,6 +28,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.ops.base import exprs
 from tilewright.transport.protocol import protocols_of
 from tilewright.validate.lowering.compare import compare
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

@@ -25,7 +25,6 @@ from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.recipe import recipe
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -38,6 +37,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.ops.base import exprs
 from tilewright.transport.protocol import protocols_of
 from tilewright.validate.lowering.compare import compare
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

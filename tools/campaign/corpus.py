@@ -9,7 +9,7 @@ from pathlib import Path
 from tilewright.protocol import Protocol, from_text
 
 ROOT = Path(__file__).parents[2]
-for folder in ("examples", "tests", "tests/contract"):
+for folder in ("examples", "tests", "tests/verify"):
     if str(ROOT / folder) not in sys.path:
         sys.path.insert(0, str(ROOT / folder))
 

@@ -1,7 +1,7 @@
 """What an op does, as data: its effects, in the order in which they happen.
 
 Every op of ``protocol.ops`` lists its effects beside its class. The provers, the op constraints, prices, the timed run
-and the repair interpret the list; none of them asks which op it is. The explorer (``contract.explore``) is the judge of
+and the repair interpret the list; none of them asks which op it is. The explorer (``verify.explore``) is the judge of
 the provers, so it has its own operational semantics and does not read this table.
 
     effect                     what it does
