@@ -3,8 +3,8 @@
     python tools/drop_syncs.py [--json FILE]
 
 Each mutant must be refuted under a code that names its kind of fault, or proved: then the op is *unneeded*, the
-explorer must find nothing either, and ``UNNEEDED`` must explain it. The protocols are extracted from the lowered matmul
-and attention; the hand-written ping-pong GEMM joins them.
+model checker must find nothing either, and ``UNNEEDED`` must explain it. The protocols are extracted from the lowered
+matmul and attention; the hand-written ping-pong GEMM joins them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.protocol.edit import NodePath, replaced, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.transport.protocol import protocols_of
 from tilewright.verify import verify
-from tilewright.verify.explore import adversarial
+from tilewright.verify.model_checker import adversarial
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from attention import attention
@@ -118,7 +118,7 @@ def verdict(mutant: Mutant) -> str:
         case Proved():
             if type(mutant.step.op) not in UNNEEDED:
                 return "proved without it"
-            return "unneeded" if _nothing_found(mutant.protocol) else "proved, and the explorer disagrees"
+            return "unneeded" if _nothing_found(mutant.protocol) else "proved, and the model checker disagrees"
         case unknown:
             return str(unknown)
 

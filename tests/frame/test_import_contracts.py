@@ -114,7 +114,7 @@ def test_forbidden_imports(contract: str, copy: Path) -> None:
     [
         ("runtime", "runtime", "hw", "numpy"),
         ("verify", "verify", "protocol", "xdsl"),
-        ("explorer", "verify.explore", "protocol", "tilewright.protocol.graph"),
+        ("model-checker", "verify.model_checker", "protocol", "tilewright.protocol.graph"),
         ("ptx", "ptx", "hw", "tilewright.layout"),
         ("torch", "jit", "base", "torch"),
         ("proofs", "compiler.proofs", "transport", "tilewright.schedule"),

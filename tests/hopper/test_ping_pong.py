@@ -21,7 +21,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 from tilewright.verify import check
-from tilewright.verify.explore import exhaust
+from tilewright.verify.model_checker import exhaust
 
 pytestmark = pytest.mark.sample(1)
 

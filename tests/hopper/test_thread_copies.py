@@ -41,8 +41,8 @@ from tilewright.transport.descriptor_attrs import LAYOUT_ATTRIBUTES
 from tilewright.transport.dialect import Transport
 from tilewright.transport.protocol import protocol_of
 from tilewright.verify import check
+from tilewright.verify.canonical_runs.search import interpreter, search
 from tilewright.verify.rules import Policy
-from tilewright.verify.runs.search import interpreter, search
 
 pytestmark = pytest.mark.sample(1)
 

@@ -7,7 +7,7 @@ import pytest
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.protocol import from_text
 from tilewright.verify import check
-from tilewright.verify.explore import exhaust
+from tilewright.verify.model_checker import exhaust
 
 HEAD = 'protocol("x")\nbuffer("b", "shared", 1024)\nbuffer("acc", "tmem", 32)\nmbarrier("f", 1, COUNT)\n'
 COPY = """with role("a", 32):

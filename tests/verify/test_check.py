@@ -31,7 +31,7 @@ from tilewright.protocol import ops as o
 from tilewright.protocol.edit import Insertion, NodePath, inserted, replaced, spots
 from tilewright.protocol.model import Loop
 from tilewright.verify import Policy, Rule, certificate, check, verify
-from tilewright.verify.explore import exhaust
+from tilewright.verify.model_checker import exhaust
 
 pytestmark = pytest.mark.sample(1)
 
@@ -65,7 +65,7 @@ def test_examples_are_proved(protocol: Protocol) -> None:
 
 @pytest.mark.parametrize("name", rest_slow(["multistage", "cp.async producer", "cooperative once", "split-K"], 3))
 def test_dropped_ops_are_refuted_or_unneeded(name: str) -> None:
-    """Every mutant that drops an op is refuted, or the explorer finds nothing wrong with it either."""
+    """Every mutant that drops an op is refuted, or the model checker finds nothing wrong with it either."""
     for word, mutant in mutants(name, corpus()[name]):
         if ": drop " in word:
             proof = check(mutant)
@@ -73,8 +73,8 @@ def test_dropped_ops_are_refuted_or_unneeded(name: str) -> None:
                 assert exhaust(mutant, sizes(mutant, 3, 1), max_states=300).finding is None, word
 
 
-def test_tiny_protocols_agree_with_the_explorer() -> None:
-    """No way to prove accepts what the explorer breaks, and what it can't break is proved."""
+def test_tiny_protocols_agree_with_the_model_checker() -> None:
+    """No way to prove accepts what the model checker breaks, and what it can't break is proved."""
     for slots in (1, 2):
         for total, sample in ((1, 0), (2, 0), (3, 60)):
             tally = compare(total, slots, sample)
@@ -354,7 +354,7 @@ def test_timeline_in_all_forms() -> None:
 
 
 def test_the_shortest_schedule_is_found() -> None:
-    """The explorer's schedule for a missing wait is no longer than any other of the instance."""
+    """The model checker's schedule for a missing wait is no longer than any other of the instance."""
     b = Build("short")
     data = b.buffer("x", 64)
     for name in ("a", "b"):
@@ -370,16 +370,16 @@ def test_lenient_accepts_the_readers_fence() -> None:
 
 
 def test_the_verifier_imports_no_lowering() -> None:
-    """The checker sees protocols only; the explorer shares no code of the proof."""
+    """The checker sees protocols only; the model checker shares no code of the proof."""
     root = Path(__file__).parents[2] / "src/tilewright/verify"
     paths = tuple(root.rglob("*.py"))
     assert len(paths) > 50
     for path in paths:
         text = path.read_text()
         assert not re.search(r"tilewright\.(transport|tile|tier)\b|\bxdsl\b", text), path
-        if path.parent.name == "explore":
+        if path.parent.name == "model_checker":
             used = set(re.findall(r"tilewright\.verify\.(\w+)", text))
-            assert used <= {"explore", "rules"}, path
+            assert used <= {"model_checker", "rules"}, path
 
 
 def test_one_step_object_at_two_places_is_two_writes() -> None:

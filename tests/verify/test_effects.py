@@ -1,4 +1,4 @@
-"""The table of effects: what each op does is stated once, the provers read it, and the explorer does not."""
+"""The table of effects: what each op does is stated once, the provers read it, and the model checker does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from effect_mutants import Case, alterations, cases, extra, samples, shown
 from tilewright.protocol import ops
 from tilewright.protocol.effects import QUEUES, Await, Commit, Pool, Retire, Strong, Sync, TensorLife
-from tilewright.verify.explore import exhaust
+from tilewright.verify.model_checker import exhaust
 
 pytestmark = pytest.mark.sample(1)
 
@@ -66,13 +66,13 @@ def small() -> list[Case]:
 
 
 @pytest.mark.parametrize(("op", "what"), SHOWN, ids=lambda x: x)
-def test_an_altered_effect_sets_prover_and_explorer_at_odds(op: str, what: str, small: list[Case]) -> None:
+def test_an_altered_effect_sets_prover_and_model_checker_at_odds(op: str, what: str, small: list[Case]) -> None:
     found = [x for x in alterations(samples(small)) if x.op.__name__ == op and x.what.startswith(what)]
     assert found
     assert all(shown(x, small) for x in found[:1])
 
 
-def test_the_explorer_does_not_read_effects(small: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_checker_does_not_read_effects(small: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     before = [exhaust(case.protocol, lambda name, at: 1) for case in small]
 
     def read(op: ops.Op) -> None:

@@ -1,4 +1,5 @@
-"""A proxy fence orders the accesses of its state space: in the event graph, the canonical runs and the explorer."""
+"""A proxy fence orders the accesses of its state space: in the event graph, the canonical runs and the model
+checker."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tilewright.protocol import ops as o
 from tilewright.protocol.edit import rewritten
 from tilewright.protocol.model import Step, steps
 from tilewright.verify import check
-from tilewright.verify.explore import exhaust
+from tilewright.verify.model_checker import exhaust
 from tilewright.verify.parametric import prove
 
 
@@ -100,7 +101,7 @@ def test_a_run_of_accesses_to_two_spaces_is_behind_no_fence_of_one(also: Space, 
 
 
 @pytest.mark.parametrize("space", o.FenceSpace)
-def test_the_explorer_agrees(space: o.FenceSpace) -> None:
+def test_the_model_checker_agrees(space: o.FenceSpace) -> None:
     for protocol in (staged(), staged_reads()):
         outcome = exhaust(fenced_by(protocol, space), lambda name, at: 3)
         assert (outcome.finding is None) is (space is not o.FenceSpace.GLOBAL)

@@ -21,7 +21,7 @@ from tilewright.protocol.graph import graph_of
 from tilewright.protocol.model import Buffer, By, If, Loop, Node, Protocol, Step, Symbol
 from tilewright.protocol.text import from_text
 from tilewright.verify import check
-from tilewright.verify.explore import adversarial, exhaust
+from tilewright.verify.model_checker import adversarial, exhaust
 from tilewright.verify.parametric import prove
 
 ROOT = Path(__file__).parents[2]
@@ -325,7 +325,8 @@ def test_twins_of_the_museum_are_never_worse_off() -> None:
 
 
 def test_tiny_protocols_that_are_proved_are_good() -> None:
-    """Against the explorer, which knows nothing of words and thresholds; ``tools/graph_agree.py`` does it at length."""
+    """Against the model checker, which knows nothing of words and thresholds; ``tools/graph_agree.py`` does it at
+    length."""
     rng, judged = Random(11), 0
     for slots, total in ((1, 3), (2, 3), (2, 4)):
         pool = [*agree.programs(total)]

@@ -20,9 +20,9 @@ from tilewright.protocol import ops as o
 from tilewright.protocol.edit import NodePath, apart, replaced, spots
 from tilewright.protocol.timed import run_timed
 from tilewright.verify import check, verify
-from tilewright.verify.explore import exhaust
+from tilewright.verify.canonical_runs.search import interpreter, search
+from tilewright.verify.model_checker import exhaust
 from tilewright.verify.rules import Policy
-from tilewright.verify.runs.search import interpreter, search
 
 pytestmark = pytest.mark.sample(1)
 
@@ -66,7 +66,7 @@ def test_right_protocols_are_proved(build: Callable[[], Protocol]) -> None:
 
 
 @pytest.mark.parametrize("build", grids.ALL, ids=lambda f: f.__name__)
-def test_the_explorer_finds_right_protocols_good(build: Callable[[int], Protocol]) -> None:
+def test_the_model_checker_finds_right_protocols_good(build: Callable[[int], Protocol]) -> None:
     outcome = exhaust(build(2), lambda name, at: 1)
     assert outcome.complete
     assert outcome.finding is None
@@ -213,8 +213,8 @@ def changes(p: Protocol) -> Iterator[tuple[str, Protocol]]:
 
 @pytest.mark.parametrize("build", rest_slow(grids.ALL, (grids.in_turn, grids.grid_barrier)), ids=lambda f: f.__name__)
 @pytest.mark.sample(2)
-def test_no_change_is_proved_that_the_explorer_breaks(build: Callable[[int], Protocol]) -> None:
-    """And what the explorer finds good is proved, where it is asked about all there is to ask."""
+def test_no_change_is_proved_that_the_model_checker_breaks(build: Callable[[int], Protocol]) -> None:
+    """And what the model checker finds good is proved, where it is asked about all there is to ask."""
     bad = 0
     for what, p in changes(build(2)):
         outcome = exhaust(p, lambda name, at: 1, max_states=4_000)

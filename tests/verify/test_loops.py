@@ -18,11 +18,11 @@ from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 from tilewright.protocol.model import Loop, Node, Step
 from tilewright.verify import canonical_search, check
-from tilewright.verify.explore import exhaust
+from tilewright.verify.canonical_runs.interpreter import Interpreter
+from tilewright.verify.canonical_runs.search import interpreter
 from tilewright.verify.loops import counted_from_zero, divided, otherwise_written, unrolled
+from tilewright.verify.model_checker import exhaust
 from tilewright.verify.rules import Policy
-from tilewright.verify.runs.interpreter import Interpreter
-from tilewright.verify.runs.search import interpreter
 
 pytestmark = pytest.mark.sample(1)
 
@@ -242,7 +242,7 @@ def test_wrong_forms_are_refuted(build: Callable[[bool], Protocol]) -> None:
 @pytest.mark.parametrize("build", FORMS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("wrong", [False, True])
 def test_other_forms_are_as_good(build: Callable[[bool], Protocol], wrong: bool) -> None:
-    """By the explorer, at few iterations."""
+    """By the model checker, at few iterations."""
     p = build(wrong)
     for count in (0, 1, 3):
         found = _harm(p, count)
@@ -250,7 +250,7 @@ def test_other_forms_are_as_good(build: Callable[[bool], Protocol], wrong: bool)
 
 
 def _harm(p: Protocol, count: int) -> bool:
-    """Whether the explorer finds harm where loops have so many iterations."""
+    """Whether the model checker finds harm where loops have so many iterations."""
     return exhaust(p, lambda name, _: count * (name != "lo")).finding is not None
 
 

@@ -1,4 +1,4 @@
-"""Without a replay a breach is not shown by a schedule: the answer is Unknown, and comes without the explorer."""
+"""Without a replay a breach is not shown by a schedule: the answer is Unknown, and comes without the model checker."""
 
 from __future__ import annotations
 

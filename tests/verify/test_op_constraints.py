@@ -1,4 +1,4 @@
-"""What instructions take and what a target has: each limit at its edge and beyond, by checker and explorer."""
+"""What instructions take and what a target has: each limit at its edge and beyond, by checker and model checker."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, from_text
 from tilewright.protocol import ops as o
 from tilewright.verify import check
-from tilewright.verify.explore import exhaust
-from tilewright.verify.runs import interpreter
+from tilewright.verify.canonical_runs import interpreter
+from tilewright.verify.model_checker import exhaust
 
 ROOT = Path(__file__).parents[2]
 
@@ -300,7 +300,7 @@ def test_what_lies_at_the_edge_is_proved(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_lies_beyond_is_refuted(name: str) -> None:
-    """The explorer finds it without the prover's table."""
+    """The model checker finds it without the prover's table."""
     _, wrong, code = CASES[name]
     proof = check(wrong())
     assert isinstance(proof, Refuted), proof

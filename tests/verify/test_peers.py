@@ -1,7 +1,7 @@
 """Bytes of other CTAs of a cluster, read and written by threads: the event graph proves what does no harm.
 
-Each step that orders the accesses is left out in turn: the event graph leaves the protocol open, and the explorer shows
-what breaks.
+Each step that orders the accesses is left out in turn: the event graph leaves the protocol open, and the model checker
+shows what breaks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.protocol import Protocol, from_text
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import spots, without
 from tilewright.verify import check
-from tilewright.verify.explore import exhaust
+from tilewright.verify.model_checker import exhaust
 from tilewright.verify.parametric import METHOD, prove
 
 PULLED = """protocol("pulled", cluster=2)

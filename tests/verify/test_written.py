@@ -11,7 +11,7 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
 from tilewright.verify import check
-from tilewright.verify.explore import exhaust
+from tilewright.verify.model_checker import exhaust
 
 C = o.Const
 

@@ -19,7 +19,7 @@ from protocols import attention, blackwell, cp_async, gemm, grids, grouped, spli
 
 
 def small() -> dict[str, Protocol]:
-    """The hand-written protocols, at sizes that the explorer can handle."""
+    """The hand-written protocols, at sizes that the model checker can handle."""
     return {
         "cooperative": gemm.cooperative(2, 1),
         "cooperative once": gemm.cooperative(2, 1, persistent=False),

@@ -16,9 +16,9 @@ from tilewright.schedule.synchronise import (
     unneeded,
 )
 from tilewright.verify import Certificate, Policy
+from tilewright.verify.canonical_runs.search import Failure, interpreter, search
 from tilewright.verify.parametric import prove as by_event_graph
 from tilewright.verify.reorder import reordering
-from tilewright.verify.runs.search import Failure, interpreter, search
 
 
 def prover(policy: Policy = Policy.STRICT) -> Prover:

@@ -1,7 +1,7 @@
 """The protocol verifier: proves a protocol for all trip counts, or shows a schedule that breaks it.
 
 ``check(protocol, policy)`` answers ``Proved``, ``Refuted`` (with a ``Timeline``) or ``Unknown``; ``verify`` adds the
-certificate and diagnostics. ``prove`` runs the parametric proof, ``explore`` judges it on small instances.
+certificate and diagnostics. ``prove`` runs the parametric proof, ``model_checker`` judges it on small instances.
 """
 
 from __future__ import annotations

@@ -9,15 +9,15 @@ from dataclasses import replace
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Protocol
-from tilewright.verify.explore import Finding, adversarial, exhaust
-from tilewright.verify.explore.thread_program import Sizes
-from tilewright.verify.explore.threads import threads_of
+from tilewright.verify.canonical_runs.search import Failure, Search, interpreter, search
+from tilewright.verify.canonical_runs.state import TripDecision
 from tilewright.verify.fold import hulled
 from tilewright.verify.loops import otherwise_written
+from tilewright.verify.model_checker import Finding, adversarial, exhaust
+from tilewright.verify.model_checker.thread_program import Sizes
+from tilewright.verify.model_checker.threads import threads_of
 from tilewright.verify.parametric import GraphProof
 from tilewright.verify.rules import Policy
-from tilewright.verify.runs.search import Failure, Search, interpreter, search
-from tilewright.verify.runs.state import TripDecision
 from tilewright.verify.show import diagnostic_of, timeline_of, warning_of
 from tilewright.verify.verification import Verification, proved, proved_by_graph, undecided
 
@@ -84,7 +84,7 @@ def _proved(protocol: Protocol, policy: Policy, found: Search) -> Verification:
 
 
 def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure) -> Verification:
-    """A breach counts only if the explorer, which shares nothing with the proof, shows the harm."""
+    """A breach counts only if the model checker, which shares nothing with the proof, shows the harm."""
     spent, most = 0, min(REPLAY_STATES, REPLAY_WORK // len(threads_of(protocol)) ** 2)
     for place, (sizes, words) in enumerate(_candidates(protocol, policy, failure)):
         share = LATER_REPLAYS if place else 1
@@ -113,11 +113,11 @@ def _replay(
     """An instance of which so many states are searched, then so many schedules."""
     outcome = exhaust(protocol, sizes, policy, states)
     if outcome.finding is not None:
-        return outcome.finding, f"explorer, shortest of {outcome.states} states", outcome.states
+        return outcome.finding, f"model checker, shortest of {outcome.states} states", outcome.states
     if outcome.complete:
         return None, "", outcome.states
     found = adversarial(protocol, sizes, policy, runs, most_moves=REPLAY_MOVES)
-    return found.finding, "explorer, adversarial schedule", outcome.states + found.states
+    return found.finding, "model checker, adversarial schedule", outcome.states + found.states
 
 
 def _candidates(

@@ -1,7 +1,7 @@
 """What an op may be given at all, and what a target has: rules that no order of steps can make good.
 
 They are asked of each op where a canonical run executes it, with the values of its expressions there, and of each op of
-the event graph, where what is not a constant is left open. The explorer states them for itself.
+the event graph, where what is not a constant is left open. The model checker states them for itself.
 
     limits      named barriers, shared memory, tensor-memory columns, threads
     operands    which CTA's barriers and bytes an instruction reaches, which state spaces, how they are aligned

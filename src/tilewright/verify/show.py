@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tilewright.diag import Diagnostic, Label, Location, Severity
 from tilewright.protocol.model import Protocol, Step
-from tilewright.verify.explore import Finding
-from tilewright.verify.runs.evaluation import Breach
+from tilewright.verify.canonical_runs.evaluation import Breach
+from tilewright.verify.model_checker import Finding
 from tilewright.verify.timeline import Timeline, TimelineRow, describe
 
 
 def timeline_of(protocol: Protocol, breach: Breach, finding: Finding, sizes: tuple[tuple[str, str], ...]) -> Timeline:
-    """The explorer's schedule, a column for each thread and for the copies of each."""
+    """The model checker's schedule, a column for each thread and for the copies of each."""
     rows: list[TimelineRow] = []
     columns: list[str] = []
     many = protocol.ctas > 1

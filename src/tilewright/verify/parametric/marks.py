@@ -63,7 +63,7 @@ def _cuts(op: ops.Op) -> bool:
 
 
 class Segment(IntEnum):
-    """Kinds of knowledge about others, as in ``verify.runs.state``."""
+    """Kinds of knowledge about others, as in ``verify.canonical_runs.state``."""
 
     SCHEDULE = 0
     """Is past."""
