@@ -45,8 +45,8 @@ from tilewright.compiler.recipe import recipe
 from tilewright.diag import TilewrightError
 from tilewright.transport.asynchronous import Role
 from tilewright.transport.text import tile_kernel, transport_kernel
-from tilewright.validate.kernel import compare
-from tilewright.validate.lowering.compare import compare as compare_lowering
+from tilewright.validate.tile_to_transport.compare import compare as compare_lowering
+from tilewright.validate.transport_to_ptx import compare
 
 T = TypeVar("T")
 

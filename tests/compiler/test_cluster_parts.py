@@ -39,9 +39,9 @@ from tilewright.tile.attributes import ExprAttr, coord_attr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocol_of
-from tilewright.validate.kernel import compare as compare_ptx
-from tilewright.validate.lowering.compare import Unlike, compare
-from tilewright.validate.recipe import shared_faults
+from tilewright.validate.launch_recipe import shared_faults
+from tilewright.validate.tile_to_transport.compare import Unlike, compare
+from tilewright.validate.transport_to_ptx import compare as compare_ptx
 from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)

@@ -29,7 +29,7 @@ from tilewright.lang.signature import Signature
 from tilewright.simulate import run_steps
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
-from tilewright.validate.recipe import recipe_faults
+from tilewright.validate.launch_recipe import recipe_faults
 
 pytestmark = pytest.mark.sample(1)
 

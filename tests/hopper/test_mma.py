@@ -27,7 +27,7 @@ from tilewright.compiler.validated import validated
 from tilewright.hw.target import SM80, SM100A, Target
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RNG = np.random.default_rng(8)

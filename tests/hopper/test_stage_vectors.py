@@ -36,7 +36,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.ops.base import exprs
 from tilewright.transport.protocol import protocols_of
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)

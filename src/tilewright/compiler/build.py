@@ -42,7 +42,7 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import unchanged
 from tilewright.transport import dialect as transport
-from tilewright.validate.recipe import require_recipe
+from tilewright.validate.launch_recipe import require_recipe
 
 _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 

@@ -1,6 +1,6 @@
 """The launch recipe of a program: what its kernels' texts say that a launch must do, and nothing else.
 
-``validate.recipe`` works out the same with code of its own and compares every field.
+``validate.launch_recipe`` works out the same with code of its own and compares every field.
 """
 
 from __future__ import annotations

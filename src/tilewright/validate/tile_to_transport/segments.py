@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tilewright.base.expr import Expr
 from tilewright.lang.enums import AtomicFn
-from tilewright.validate.lowering.fingerprints import key
-from tilewright.validate.lowering.integers import Bounds, Number
-from tilewright.validate.lowering.values import GuardedTerms
+from tilewright.validate.tile_to_transport.fingerprints import key
+from tilewright.validate.tile_to_transport.integers import Bounds, Number
+from tilewright.validate.tile_to_transport.values import GuardedTerms
 
 
 @dataclass

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.base.expr import Expr
-from tilewright.validate.lowering.fingerprints import Fingerprints, key
-from tilewright.validate.lowering.integers import ALWAYS, Number, Numbers
-from tilewright.validate.lowering.values import GuardedTerms
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, key
+from tilewright.validate.tile_to_transport.integers import ALWAYS, Number, Numbers
+from tilewright.validate.tile_to_transport.values import GuardedTerms
 from tilewright.validate.undecided import Undecided
 
 Loops = tuple[int, ...]

@@ -43,7 +43,7 @@ from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.counters import uncounted
-from tilewright.validate.equal import difference
+from tilewright.validate.expr_equality import difference
 from tilewright.validate.launch_requirements import (
     Placed,
     arguments_of,

@@ -16,8 +16,8 @@ from itertools import combinations
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.validate.lowering.arithmetic import ElementFunctions
-from tilewright.validate.lowering.fingerprints import Fingerprints, Group, key, mix, term, word
+from tilewright.validate.tile_to_transport.arithmetic import ElementFunctions
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, Group, key, mix, term, word
 
 Step = Callable[[Sequence[Fingerprints], bool], list[Fingerprints]]
 """The states after a step, of those before it; the flag says that its stores count."""

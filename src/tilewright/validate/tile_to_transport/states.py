@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.tile import dialect as tile
-from tilewright.validate.lowering.fingerprints import Fingerprints, key, mix, unmix
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, key, mix, unmix
 
 _HALF = np.uint64(32)
 _LOW = np.uint64((1 << 32) - 1)

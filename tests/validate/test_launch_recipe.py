@@ -50,8 +50,8 @@ from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.equal import difference
-from tilewright.validate.recipe import recipe_faults, require_recipe
+from tilewright.validate.expr_equality import difference
+from tilewright.validate.launch_recipe import recipe_faults, require_recipe
 
 pytestmark = pytest.mark.sample(1)
 
@@ -488,9 +488,9 @@ def test_it_takes_no_time(artifact: Artifact) -> None:
 
 def test_it_shares_nothing_with_what_it_judges() -> None:
     from tilewright.compiler import recipe as ours  # noqa: PLC0415
-    from tilewright.validate import equal, launch_requirements, recipe  # noqa: PLC0415
+    from tilewright.validate import expr_equality, launch_recipe, launch_requirements  # noqa: PLC0415
 
-    for module in (equal, launch_requirements, recipe):
+    for module in (expr_equality, launch_requirements, launch_recipe):
         assert "tilewright.compiler" not in inspect.getsource(module)
         assert "parameters_of" not in inspect.getsource(module)
     assert "tilewright.validate" not in inspect.getsource(ours).split('"""', 2)[2]

@@ -14,17 +14,17 @@ from tilewright.base.expr import Expr, ExprError, Interval
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.arithmetic import of_reals
-from tilewright.validate.lowering.facts import SymbolFacts
-from tilewright.validate.lowering.fingerprints import Fingerprints, fingerprints, key, mix
-from tilewright.validate.lowering.integers import ALWAYS, Numbers
-from tilewright.validate.lowering.memory import SharedFills
-from tilewright.validate.lowering.recurrence import Claims
-from tilewright.validate.lowering.roles import Peers, RoleThreads, roles
-from tilewright.validate.lowering.segments import LoopSegment, StoredElements
-from tilewright.validate.lowering.threads import Path, Program, Threads, is_gate
-from tilewright.validate.lowering.tiles import Tiles
-from tilewright.validate.lowering.values import without
+from tilewright.validate.tile_to_transport.arithmetic import of_reals
+from tilewright.validate.tile_to_transport.facts import SymbolFacts
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, fingerprints, key, mix
+from tilewright.validate.tile_to_transport.integers import ALWAYS, Numbers
+from tilewright.validate.tile_to_transport.memory import SharedFills
+from tilewright.validate.tile_to_transport.recurrence import Claims
+from tilewright.validate.tile_to_transport.roles import Peers, RoleThreads, roles
+from tilewright.validate.tile_to_transport.segments import LoopSegment, StoredElements
+from tilewright.validate.tile_to_transport.threads import Path, SourceFacts, Threads, is_gate
+from tilewright.validate.tile_to_transport.tiles import TileValues
+from tilewright.validate.tile_to_transport.values import without
 from tilewright.validate.undecided import Undecided
 
 MOST_PATHS = 64
@@ -79,7 +79,7 @@ def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterat
 
 
 def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path) -> Iterator[Unlike]:
-    program = Program.of(source)
+    program = SourceFacts.of(source)
     gates = (op for op in operations(lowered) if isinstance(op, t.For) and is_gate(op))
     if source.gate is None and any(op.counter.data not in program.streams for op in gates):
         raise Undecided("a gate that the program has not")
@@ -91,7 +91,7 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path
 
 
 def _on_path(
-    source: tile.Kernel, lowered: t.Kernel, program: Program, facts: SymbolFacts, path: Path, told: list[Expr]
+    source: tile.Kernel, lowered: t.Kernel, program: SourceFacts, facts: SymbolFacts, path: Path, told: list[Expr]
 ) -> Iterator[Unlike]:
     """The same on one path, with the launch conditions that its branches imply."""
     if not any(roles(lowered)):
@@ -130,7 +130,7 @@ def _against(
     rank = first.rank if isinstance(first, RoleThreads) and first.adds else None
     found: list[Unlike] = []
     for rotated in (True, False) if any(part.single for part in first.parts) else (False,):
-        tiles = Tiles(
+        tiles = TileValues(
             source,
             first.facts,
             first.parts,

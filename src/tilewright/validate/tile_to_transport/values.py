@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.validate.lowering.arithmetic import ElementFunctions
-from tilewright.validate.lowering.fingerprints import Fingerprints, Group, fingerprints, key, mix
-from tilewright.validate.lowering.integers import ALWAYS, Bounds, Numbers, merged
+from tilewright.validate.tile_to_transport.arithmetic import ElementFunctions
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, Group, fingerprints, key, mix
+from tilewright.validate.tile_to_transport.integers import ALWAYS, Bounds, Numbers, merged
 
 Atoms = Mapping[int, Numbers]
 """Thresholds by the form that must exceed them."""

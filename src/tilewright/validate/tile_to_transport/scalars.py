@@ -14,11 +14,18 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import tile_type
 from tilewright.tile.scans import GROUPS
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.arithmetic import ElementFunctions, constant
-from tilewright.validate.lowering.fingerprints import Fingerprints, fingerprints, key, term
-from tilewright.validate.lowering.integers import Bounds, Integers
-from tilewright.validate.lowering.states import StateFunction
-from tilewright.validate.lowering.values import GuardedTerms, chosen, combined, element_wise, product_added, weighed
+from tilewright.validate.tile_to_transport.arithmetic import ElementFunctions, constant
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, fingerprints, key, term
+from tilewright.validate.tile_to_transport.integers import Bounds, Integers
+from tilewright.validate.tile_to_transport.states import StateFunction
+from tilewright.validate.tile_to_transport.values import (
+    GuardedTerms,
+    chosen,
+    combined,
+    element_wise,
+    product_added,
+    weighed,
+)
 from tilewright.validate.undecided import Undecided
 
 SCANS = frozenset(fn.value for fn in GROUPS)

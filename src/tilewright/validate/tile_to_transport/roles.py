@@ -17,23 +17,23 @@ from tilewright.tile.ops import operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import OperandNumbers
-from tilewright.validate.lowering.engines import (
+from tilewright.validate.tile_to_transport.engines import (
     ROWS,
     accumulator_places,
     box_places,
     fragment_places,
     operand_places,
 )
-from tilewright.validate.lowering.facts import SymbolFacts
-from tilewright.validate.lowering.fingerprints import Fingerprints, fingerprints, key
-from tilewright.validate.lowering.integers import ALWAYS, Bounds, Number, Numbers, both, merged
-from tilewright.validate.lowering.memory import SharedFills
-from tilewright.validate.lowering.recurrence import Claims
-from tilewright.validate.lowering.segments import StoredElements
-from tilewright.validate.lowering.threads import (
+from tilewright.validate.tile_to_transport.facts import SymbolFacts
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, fingerprints, key
+from tilewright.validate.tile_to_transport.integers import ALWAYS, Bounds, Number, Numbers, both, merged
+from tilewright.validate.tile_to_transport.memory import SharedFills
+from tilewright.validate.tile_to_transport.recurrence import Claims
+from tilewright.validate.tile_to_transport.segments import StoredElements
+from tilewright.validate.tile_to_transport.threads import (
     VISITS,
     Path,
-    Program,
+    SourceFacts,
     Threads,
     guard_of,
     kind_of,
@@ -42,7 +42,7 @@ from tilewright.validate.lowering.threads import (
     size_of,
     tensor_of,
 )
-from tilewright.validate.lowering.values import Atoms, GuardedTerms, chosen, same, weight, where
+from tilewright.validate.tile_to_transport.values import Atoms, GuardedTerms, chosen, same, weight, where
 from tilewright.validate.transport_ir import barriers
 from tilewright.validate.undecided import Undecided
 
@@ -76,7 +76,7 @@ class RoleThreads(Threads):
         self,
         kernel: t.Kernel,
         role: a.Role,
-        program: Program,
+        program: SourceFacts,
         facts: SymbolFacts,
         path: Path,
         memory: SharedFills,

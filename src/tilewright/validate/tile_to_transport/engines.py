@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.transport.descriptor_attrs import OperandNumbers
-from tilewright.validate.lowering.integers import Numbers
-from tilewright.validate.lowering.memory import SWIZZLED, swizzled
+from tilewright.validate.tile_to_transport.integers import Numbers
+from tilewright.validate.tile_to_transport.memory import SWIZZLED, swizzled
 
 ROWS = 64
 """Rows of one wgmma."""

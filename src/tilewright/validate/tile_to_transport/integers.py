@@ -34,7 +34,7 @@ from tilewright.base.expr import (
     minimum,
     negate,
 )
-from tilewright.validate.lowering.fingerprints import Fingerprints, fingerprints, key, mix, term
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, fingerprints, key, mix, term
 from tilewright.validate.undecided import Undecided
 
 Numbers: TypeAlias = npt.NDArray[Any]

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.transport import dialect as t
 from tilewright.transport.asynchronous import Wgmma
-from tilewright.validate.lowering.fingerprints import (
+from tilewright.validate.tile_to_transport.fingerprints import (
     Fingerprints,
     Group,
     fingerprints,

@@ -19,15 +19,24 @@ from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions, of_reals
-from tilewright.validate.lowering.facts import SymbolFacts
-from tilewright.validate.lowering.fingerprints import COUNTED, Fingerprints, bins_of, fingerprints, key, mix, term, word
-from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers, merged
-from tilewright.validate.lowering.recurrence import Claims, run_loop
-from tilewright.validate.lowering.scalars import Body, Scalar
-from tilewright.validate.lowering.segments import LoopSegment, StoredElements
-from tilewright.validate.lowering.states import StateFunction
-from tilewright.validate.lowering.values import Atoms, GuardedTerms, chosen, same, weight, where, without
+from tilewright.validate.tile_to_transport.arithmetic import Combined, ElementFunctions, of_reals
+from tilewright.validate.tile_to_transport.facts import SymbolFacts
+from tilewright.validate.tile_to_transport.fingerprints import (
+    COUNTED,
+    Fingerprints,
+    bins_of,
+    fingerprints,
+    key,
+    mix,
+    term,
+    word,
+)
+from tilewright.validate.tile_to_transport.integers import ALWAYS, Bounds, Integers, Number, Numbers, merged
+from tilewright.validate.tile_to_transport.recurrence import Claims, run_loop
+from tilewright.validate.tile_to_transport.scalars import Body, Scalar
+from tilewright.validate.tile_to_transport.segments import LoopSegment, StoredElements
+from tilewright.validate.tile_to_transport.states import StateFunction
+from tilewright.validate.tile_to_transport.values import Atoms, GuardedTerms, chosen, same, weight, where, without
 from tilewright.validate.undecided import Undecided
 
 _NOT_TOLD = key("not told")
@@ -98,27 +107,28 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Program:
-    """What is known of the other side: the counters of its streams, and functions of its scans that are the user's."""
+class SourceFacts:
+    """What the evaluation of threads is told of the Tile IR: the counters of its streams, and the user's functions of
+    scans."""
 
     streams: frozenset[str]
     functions: tuple[StateFunction, ...]
 
     @staticmethod
-    def of(source: tile.Kernel) -> Program:
+    def of(source: tile.Kernel) -> SourceFacts:
         """Of a kernel."""
         scalars: dict[SSAValue, str] = {
             a: n.data for n, a in zip(source.arg_names, source.body.block.args, strict=True)
         }
         scans = [op for op in operations(source) if isinstance(op, tile.Scan) and op.function is None]
         streams = (op.counter.data for op in operations(source) if isinstance(op, tile.StreamLoop))
-        return Program(frozenset(streams), tuple(StateFunction(op, scalars) for op in scans))
+        return SourceFacts(frozenset(streams), tuple(StateFunction(op, scalars) for op in scans))
 
 
 class Threads:
     """One evaluation of a kernel's body: all threads' registers, along one path."""
 
-    def __init__(self, kernel: t.Kernel, program: Program, facts: SymbolFacts, path: Path, count: int):
+    def __init__(self, kernel: t.Kernel, program: SourceFacts, facts: SymbolFacts, path: Path, count: int):
         self.kernel, self.program, self.facts, self.path, self.count = kernel, program, facts, path, count
         self.inner = False
         """Inside of a loop that is no part of a stream: the steps of a product of matrices by ordinary arithmetic."""

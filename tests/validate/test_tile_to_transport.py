@@ -27,8 +27,8 @@ from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
-from tilewright.validate.lowering.arithmetic import of_reals
-from tilewright.validate.lowering.compare import Unlike, compare
+from tilewright.validate.tile_to_transport.arithmetic import of_reals
+from tilewright.validate.tile_to_transport.compare import Unlike, compare
 
 pytestmark = pytest.mark.sample(1)
 
@@ -319,7 +319,7 @@ from planted.plant import plant
 plant(next(m for m in MUTANTS if m.name == sys.argv[1]))
 from planted.probes import PROBES
 from tilewright.compiler import program
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 probe = PROBES[sys.argv[2]]
 for planned in program.plan(probe.request, probe.dims).variants:
     print(*compare(planned.tile, planned.transport), sep="\\n")

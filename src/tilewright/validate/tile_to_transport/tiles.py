@@ -14,21 +14,21 @@ from tilewright.lang.enums import Numerics, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, program_index, tile_type
-from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions
-from tilewright.validate.lowering.facts import SymbolFacts
-from tilewright.validate.lowering.fingerprints import COUNTED, Fingerprints, bins_of, fingerprints, key, mix
-from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers
-from tilewright.validate.lowering.recurrence import Claims, run_loop
-from tilewright.validate.lowering.scalars import computed, constant_terms
-from tilewright.validate.lowering.segments import LoopSegment, StoredElements
-from tilewright.validate.lowering.sorting import Network
-from tilewright.validate.lowering.states import StateFunction
-from tilewright.validate.lowering.threads import loaded
-from tilewright.validate.lowering.values import GuardedTerms, weight
+from tilewright.validate.tile_to_transport.arithmetic import Combined, ElementFunctions
+from tilewright.validate.tile_to_transport.facts import SymbolFacts
+from tilewright.validate.tile_to_transport.fingerprints import COUNTED, Fingerprints, bins_of, fingerprints, key, mix
+from tilewright.validate.tile_to_transport.integers import ALWAYS, Bounds, Integers, Number, Numbers
+from tilewright.validate.tile_to_transport.recurrence import Claims, run_loop
+from tilewright.validate.tile_to_transport.scalars import computed, constant_terms
+from tilewright.validate.tile_to_transport.segments import LoopSegment, StoredElements
+from tilewright.validate.tile_to_transport.sorting import Network
+from tilewright.validate.tile_to_transport.states import StateFunction
+from tilewright.validate.tile_to_transport.threads import loaded
+from tilewright.validate.tile_to_transport.values import GuardedTerms, weight
 from tilewright.validate.undecided import Undecided
 
 
-class Tiles:
+class TileValues:
     """One evaluation of a kernel's body, its streams in the parts of the Transport IR's loops."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Tiles:
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
         self.integers, self.theirs = Integers({}), values
         self.integers.forms = values.forms
-        self._of_part: Callable[[int], Tiles] = lambda part: Tiles(
+        self._of_part: Callable[[int], TileValues] = lambda part: TileValues(
             kernel, facts, parts, values, reals=reals, rotated=rotated, functions=functions, rank=part
         )
         self.functions, self.rank = functions, rank
@@ -555,34 +555,34 @@ def _where(op: Operation) -> str:
     return "" if location is None else f"{location.file}:{location.line}"
 
 
-_VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
-    tile.Expand: Tiles.view,
-    tile.Broadcast: Tiles.view,
-    tile.Transpose: Tiles.view,
-    tile.Reshape: Tiles.reshape,
-    tile.FragmentRead: Tiles.view,
-    tile.Constant: Tiles.constant,
-    tile.ScalarExpr: Tiles.scalar,
-    tile.Compare: Tiles.compare,
-    tile.Select: Tiles.select,
-    tile.Index: Tiles.index,
-    tile.Reduce: Tiles.reduce,
-    tile.Dot: Tiles.dot,
-    tile.Scan: Tiles.scan,
-    tile.Sort: Tiles.sort,
-    tile.Histogram: Tiles.histogram,
-    tile.ProgramSum: Tiles.program_sum,
-    tile.FragmentInit: Tiles.fragment,
-    tile.FragmentWrite: Tiles.write,
-    tile.StreamLoop: Tiles.stream,
-    tile.Load: Tiles.load,
-    tile.Store: Tiles.store,
-    tile.AtomicReduce: Tiles.store,
-    tile.Gather: Tiles.gather,
-    tile.Scatter: Tiles.scatter,
-    tile.ScatterReduce: Tiles.scatter,
-    tile.Bind: Tiles.bind,
-    tile.Print: Tiles.skip,
-    tile.Trap: Tiles.skip,
-    tile.Yield: Tiles.skip,
+_VISITS: dict[type[Operation], Callable[[TileValues, Any], None]] = {
+    tile.Expand: TileValues.view,
+    tile.Broadcast: TileValues.view,
+    tile.Transpose: TileValues.view,
+    tile.Reshape: TileValues.reshape,
+    tile.FragmentRead: TileValues.view,
+    tile.Constant: TileValues.constant,
+    tile.ScalarExpr: TileValues.scalar,
+    tile.Compare: TileValues.compare,
+    tile.Select: TileValues.select,
+    tile.Index: TileValues.index,
+    tile.Reduce: TileValues.reduce,
+    tile.Dot: TileValues.dot,
+    tile.Scan: TileValues.scan,
+    tile.Sort: TileValues.sort,
+    tile.Histogram: TileValues.histogram,
+    tile.ProgramSum: TileValues.program_sum,
+    tile.FragmentInit: TileValues.fragment,
+    tile.FragmentWrite: TileValues.write,
+    tile.StreamLoop: TileValues.stream,
+    tile.Load: TileValues.load,
+    tile.Store: TileValues.store,
+    tile.AtomicReduce: TileValues.store,
+    tile.Gather: TileValues.gather,
+    tile.Scatter: TileValues.scatter,
+    tile.ScatterReduce: TileValues.scatter,
+    tile.Bind: TileValues.bind,
+    tile.Print: TileValues.skip,
+    tile.Trap: TileValues.skip,
+    tile.Yield: TileValues.skip,
 }
