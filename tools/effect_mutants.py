@@ -57,7 +57,7 @@ from tilewright.protocol.effects import (
 )
 from tilewright.protocol.model import steps
 from tilewright.protocol.operands import FenceSpace, Scope, Sem
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
 
 STATES = 1_200
 """States that the model checker may visit in an instance."""

@@ -33,7 +33,7 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 from tilewright.protocol.model import By
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
 from tilewright.verify.model_checker import exhaust
 
 RANK = sym("cta")

@@ -40,8 +40,8 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
 from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.gc_pause import gc_paused
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.proofs.obligations import prove_protocols
-from tilewright.compiler.recipe import recipe
 from tilewright.diag import TilewrightError
 from tilewright.transport.asynchronous import Role
 from tilewright.transport.text import tile_kernel, transport_kernel

@@ -217,7 +217,7 @@ def check() -> None:
     """Wait for the launches so far, and raise RUN023 if one of them broke a promise about its tensors."""
     from tilewright import runtime  # noqa: PLC0415 - the language must not load the runtime
 
-    runtime.promises.check()
+    runtime.index_promises.check()
 
 
 def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL, *, unique: Any = False) -> Any:

@@ -23,10 +23,10 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.differential import run_differential_test
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.rewritten import certify_clustered
 from tilewright.compiler.proofs.shared_memory import prove_initialised
-from tilewright.compiler.recipe import recipe
 from tilewright.compiler.requests import assumptions_of
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A

@@ -20,9 +20,9 @@ from tilewright.base.verdict import Proved, Refuted
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.compiler.recipe import recipe
 from tilewright.diag import TilewrightError
 from tilewright.protocol.access import AccessKind, IndexRole
 from tilewright.schedule.hopper.accumulator_placement import Refused

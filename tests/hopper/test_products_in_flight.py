@@ -15,9 +15,9 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler import differential
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.compiler.recipe import recipe
 from tilewright.diag import TilewrightError
 from tilewright.ops import kernels
 from tilewright.schedule.hopper.accumulator_placement import Refused

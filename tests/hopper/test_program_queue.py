@@ -23,8 +23,8 @@ from tilewright.base.expr import Const, Sym, parse
 from tilewright.base.verdict import Proved, Unknown
 from tilewright.codegen import cuda
 from tilewright.compiler.counter_bounds import counters_fit
+from tilewright.compiler.index_promise_tests import run_promise_tests
 from tilewright.compiler.program import plan
-from tilewright.compiler.promise_tests import run_promise_tests
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.queue import QUEUE, prove_queue

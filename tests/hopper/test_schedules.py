@@ -23,7 +23,7 @@ from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM80, SM100A, Target
 from tilewright.protocol.cycle import critical_cycle
 from tilewright.protocol.graph import graph_of
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.simulate.values import memory_dtype

@@ -487,7 +487,7 @@ def test_it_takes_no_time(artifact: Artifact) -> None:
 
 
 def test_it_shares_nothing_with_what_it_judges() -> None:
-    from tilewright.compiler import recipe as ours  # noqa: PLC0415
+    from tilewright.compiler import launch_recipe as ours  # noqa: PLC0415
     from tilewright.validate import expr_equality, launch_recipe, launch_requirements  # noqa: PLC0415
 
     for module in (expr_equality, launch_requirements, launch_recipe):

@@ -22,8 +22,8 @@ from tilewright.compiler import products, program
 from tilewright.compiler.build import build
 from tilewright.compiler.bundle_verdict import ReadBundle
 from tilewright.compiler.differential import run_differential_test
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.products import CandidateSearch
-from tilewright.compiler.recipe import recipe
 from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle
 from tilewright.ptx.machine import DecodedTensorMap
 from tilewright.runtime import driver as runtime_driver

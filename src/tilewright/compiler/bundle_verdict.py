@@ -19,8 +19,8 @@ from tilewright.artifact.schema import (
 from tilewright.codegen.reassemble import machine_code_differs
 from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.gc_pause import gc_paused
-from tilewright.compiler.promise_tests import PROMISES_TESTED, run_promise_tests
-from tilewright.compiler.recipe import recipe
+from tilewright.compiler.index_promise_tests import PROMISES_TESTED, run_promise_tests
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.reproved import reproved
 from tilewright.compiler.steps_reproved import steps_reproved
 from tilewright.compiler.validated import LOWERING, PTX

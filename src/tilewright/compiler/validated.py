@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.artifact.schema import EXECUTION, NOT_COMPARED, VALIDATION, Launch, Obligation
-from tilewright.compiler.recipe import recipe
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.timing import timed
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t

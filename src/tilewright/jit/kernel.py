@@ -518,7 +518,7 @@ class Kernel:
         lazy.simulate.run_steps(steps, scratch, arrays | kept, call.scalars, symbols=symbols, budget=allowed)
         broken = variant.broken(kept)
         if broken:
-            lazy.runtime.promises.refuse(self.function.name, broken)
+            lazy.runtime.index_promises.refuse(self.function.name, broken)
 
     def _warn_of_assembler(self, program: PlannedProgram, variant: Variant) -> None:
         """Warn once of a class that is simulated and would not be compiled, with the compiler's reason."""

@@ -51,7 +51,7 @@ from tilewright.protocol.model import (
     Step,
     Symbol,
 )
-from tilewright.protocol.validate import require_valid
+from tilewright.protocol.well_formed import require_valid
 
 _INDENT = "    "
 _EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by", "use", "least"))

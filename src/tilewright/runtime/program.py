@@ -16,21 +16,21 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarArgument, TensorArgument, Variant
-from tilewright.artifact.validate import validate
+from tilewright.artifact.well_formed import require_well_formed
 from tilewright.base.cached import cached_property
 from tilewright.base.expr import ExprError, first_of
 from tilewright.base.readable import summary
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
-from tilewright.runtime import promises, tensor_guards
+from tilewright.runtime import index_promises, tensor_guards
 from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import TensorDescription, describe
 from tilewright.runtime.binding import aliasing, bind, refuse_left_out
 from tilewright.runtime.call_cache import CallCache
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
+from tilewright.runtime.index_promises import Failures
 from tilewright.runtime.plan import LaunchPlan
-from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import int_scalar, packed
 
 _MAX_PLANS = 1024
@@ -65,7 +65,7 @@ def load(artifact: Artifact | str | PathLike[str], driver: DriverLike | None = N
         artifact = bundle.read(Path(artifact))
     elif not isinstance(artifact, Artifact):  # pyright: ignore[reportUnnecessaryIsInstance]
         fail("ART001", found=f"a {type(artifact).__name__}", required="an Artifact, or the path of a bundle")
-    validate(artifact)
+    require_well_formed(artifact)
     return Program(artifact, process_driver() if driver is None else driver)
 
 
@@ -167,7 +167,7 @@ class Program:
         allocator: Allocator | None,
     ) -> None:
         """Queue a plan of this program for tensors at these addresses and ``changing_values``."""
-        if self._one_device and plan.only_launches and not promises.EVERY:
+        if self._one_device and plan.only_launches and not index_promises.EVERY:
             plan.launch(addresses, scalars, handle)
         else:
             self._run(plan, addresses, None, scalars, handle, allocator)
@@ -185,7 +185,7 @@ class Program:
         """Unload the kernels; the program can't be launched afterwards."""
         self.forget()
         for failures in self._failures.values():
-            promises.forget(failures)
+            index_promises.forget(failures)
         while self._libraries:
             self._driver.unload_library(self._libraries.popitem()[1])
 
@@ -264,8 +264,8 @@ class Program:
         handle: int,
         allocator: Allocator | None,
     ) -> None:
-        if promises.EVERY:
-            promises.report()
+        if index_promises.EVERY:
+            index_promises.report()
         allocator = allocator or self._driver
         if described is not None:
             for producer in {t.producer for t in described.values()} - {None, handle}:

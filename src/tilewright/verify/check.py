@@ -8,7 +8,7 @@ from functools import lru_cache
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.protocol import expand
 from tilewright.protocol.model import Protocol
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
 from tilewright.verify.fold import drop_partial_private, folded, hulled
 from tilewright.verify.op_constraints import declared
 from tilewright.verify.parametric import GraphProof, prove

@@ -19,7 +19,7 @@ from tilewright.diag import TilewrightError
 from tilewright.protocol.access import StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import location_of
-from tilewright.tile.promised import promised_access
+from tilewright.tile.promised_indices import promised_access
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of, scatter_name
 from tilewright.verify.access import prove_once

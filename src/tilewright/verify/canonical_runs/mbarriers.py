@@ -6,7 +6,7 @@ from tilewright.base.expr import Expr
 from tilewright.protocol.effects import Await, BarrierLife, Release, Signal
 from tilewright.protocol.model import Step
 from tilewright.protocol.operands import Scope
-from tilewright.protocol.validate import MAX_ARRIVALS
+from tilewright.protocol.well_formed import MAX_ARRIVALS
 from tilewright.verify.canonical_runs.interpreter import StepExecution
 from tilewright.verify.canonical_runs.peers import note_remote, outlives
 from tilewright.verify.canonical_runs.state import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.protocol.effects import BarrierLife, BarrierScope, Fence, Order, Signal, Sync
 from tilewright.protocol.product_graph import OutsideFragment, repeats
-from tilewright.protocol.validate import MAX_ARRIVALS
+from tilewright.protocol.well_formed import MAX_ARRIVALS
 from tilewright.verify.parametric.classes import Ref
 from tilewright.verify.parametric.facts import PreparedProtocol
 from tilewright.verify.parametric.marks import Segment

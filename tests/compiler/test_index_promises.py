@@ -21,18 +21,18 @@ from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const, Sym
+from tilewright.compiler.launch_recipe import declare_order, declare_workspaces
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
 from tilewright.compiler.proofs.obligations import require
 from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.steps import certify_steps
-from tilewright.compiler.recipe import declare_order, declare_workspaces
 from tilewright.compiler.sampled_arguments import sample_arguments as arguments
 from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.ptx.reader import read
-from tilewright.runtime import promises
+from tilewright.runtime import index_promises
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous
@@ -283,16 +283,16 @@ def test_any_later_call_tells_once() -> None:
             self.words[1] += 1
 
     driver = Words()
-    failures = promises.Failures("kernel", ("unique(a)", "unique(b)"), driver, 0)  # type: ignore[arg-type]
+    failures = index_promises.Failures("kernel", ("unique(a)", "unique(b)"), driver, 0)  # type: ignore[arg-type]
     try:
-        promises.report()
+        index_promises.report()
         driver.words[1] = 1
-        assert "unique(b) of kernel" in error_of(promises.report)
-        promises.report()
-        assert "unique(b) of kernel" in error_of(promises.check)
-        promises.report()
+        assert "unique(b) of kernel" in error_of(index_promises.report)
+        index_promises.report()
+        assert "unique(b) of kernel" in error_of(index_promises.check)
+        index_promises.report()
     finally:
-        promises.forget(failures)
+        index_promises.forget(failures)
 
 
 def test_rows_of_a_product_are_stored_where_promised_integers_lead() -> None:

@@ -42,7 +42,7 @@ FLOAT_SCALARS = frozenset({"f32", "f16", "bf16"})
 _MAX_PARAMETERS, _MAX_RANK, _MAX_STEPS, _MAX_NAME = 4096, 64, 4096, 1000
 
 
-def validate(artifact: Artifact) -> None:
+def require_well_formed(artifact: Artifact) -> None:
     """Refuse an inconsistent artifact (ART002, ART006)."""
     if artifact.schema_version != SCHEMA_VERSION:
         fail("ART002", found=f"schema version {artifact.schema_version}", required=f"schema version {SCHEMA_VERSION}")

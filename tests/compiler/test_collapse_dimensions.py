@@ -19,7 +19,7 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts
 from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
-from tilewright.compiler.proofs.collapsed import certify_collapsed
+from tilewright.compiler.proofs.collapsed_dimensions import certify_collapsed
 from tilewright.compiler.requests import Request
 from tilewright.compiler.specialisation import Observed, observe_facts
 from tilewright.diag import TilewrightError

@@ -11,7 +11,7 @@ import pytest
 from support.indexed import CASES, SHORT
 from tilewright.artifact.schema import Artifact
 from tilewright.compiler.bundle_verdict import Answer, ReadBundle
-from tilewright.compiler.promise_tests import PROMISES_TESTED
+from tilewright.compiler.index_promise_tests import PROMISES_TESTED
 from tilewright.compiler.variants_agree import Agreement
 from tilewright.diag import TilewrightError
 
@@ -77,7 +77,7 @@ def test_what_is_compiled_ahead_of_time_is_executed(monkeypatch: pytest.MonkeyPa
     def unseen(*_: object) -> Agreement:
         return Agreement(("a broken promise is not reported",))
 
-    monkeypatch.setattr("tilewright.compiler.promise_tests.run_promise_tests", unseen)
+    monkeypatch.setattr("tilewright.compiler.index_promise_tests.run_promise_tests", unseen)
     case = CASES["numbered_groups"]
     given = {n: SHORT[a.dtype.name] for n, a in case.draw(np.random.default_rng(0)).items()}
     monkeypatch.setenv("TILEWRIGHT_VALIDATION", "1")

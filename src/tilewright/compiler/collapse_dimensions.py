@@ -2,7 +2,7 @@
 
 Rows of 4099 bf16 elements start at multiples of 2 bytes only, so that threads move their elements one by one; all rows
 together are one aligned vector. The flattened kernel is launched with 1 and ``M * N`` for ``M`` and ``N``
-(``proofs.collapsed``). Dispatch takes it where every matrix is dense and 16-byte aligned.
+(``proofs.collapsed_dimensions``). Dispatch takes it where every matrix is dense and 16-byte aligned.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.base.expr import Expr, Sym, all_of
-from tilewright.compiler.proofs.collapsed import (
+from tilewright.compiler.proofs.collapsed_dimensions import (
     NotPointwiseError,
     dense,
     fits_a_row,
