@@ -78,7 +78,7 @@ from tilewright.lang.elementwise import (
 )
 from tilewright.lang.elementwise import pow_ as pow
 from tilewright.lang.elementwise import round_ as round
-from tilewright.lang.params import KernelFunction, auto, read_kernel
+from tilewright.lang.params import KernelFunction, auto, read_kernel, refuse_options
 from tilewright.lang.random import philox, rand
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
@@ -324,10 +324,11 @@ def kernel(
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 def kernel(
     fn: Callable[..., None] | None = None,
-    *,
+    *more: object,
     numerics: str = "accurate",
     on_out_of_range: str = "skip",
     sentinel: int = -1,
+    **unknown: object,
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorate a function as a kernel. Its body is traced when it is first compiled, never called directly.
 
@@ -339,6 +340,7 @@ def kernel(
     the ``sentinel``, ends the launch with index, tensor and line (SIM022). Elsewhere, and by default, it is skipped.
     """
     scope = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - annotations may use the definer's names
+    refuse_options(more, unknown, scope)
 
     def decorate(function: Callable[..., None]) -> Kernel:
         return Kernel(read_kernel(function, numerics, on_out_of_range, sentinel, scope))

@@ -160,6 +160,10 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
     "an extent that no launch has": ("LNG029", lambda: copy.plan(static={"N": 10**20})),
     "one dtype for all": ("LNG029", lambda: copy.compile(dtypes="bf16")),  # pyright: ignore[reportArgumentType]
     "unsupported dtype by name": ("JIT003", lambda: copy.compile(dtypes={"x": "f64"})),
+    "an option that no kernel has": ("LNG001", lambda: tw.kernel(numeric="fast")),  # pyright: ignore[reportCallIssue]
+    "two functions": ("LNG001", lambda: tw.kernel(copy.fn, copy.fn)),  # pyright: ignore[reportCallIssue]
+    "a keyword that no kernel has": ("LNG029", lambda: copy.compile(bm=4)),
+    "an option of the kernel for one compilation": ("LNG029", lambda: copy.compile(numerics="fast")),
     "tile too large": ("LNG005", _large),
     "if": ("LNG006", lambda: traced(_branch)),
     "while": ("LNG006", lambda: traced(_loop)),

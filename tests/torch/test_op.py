@@ -407,6 +407,9 @@ def test_kernels_that_are_no_operators() -> None:
     ):
         assert code_of(lambda declared=declared: tw.op(**declared)(kernel)) == "JIT009", declared
     assert code_of(lambda: tw.op(lambda x: x)) == "JIT009"
+    assert code_of(lambda: tw.op(kernel, backwards=rows)) == "JIT009"
+    with pytest.raises(TilewrightError, match="did you mean backward"):
+        tw.op(backwards=rows)
     assert tw.op(outputs=("y",))(renamed)(X[0]).shape == (20,)
 
 

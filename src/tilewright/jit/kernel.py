@@ -217,7 +217,12 @@ class Kernel:
         )
         for name, value, kind in options:
             if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
-                fail("LNG029", found=f"{name}={shown(value)}", required=f"a {kind.__name__}", help=_AS_WRITTEN[name])
+                fail(
+                    "LNG029",
+                    found=f"{name}={shown(value)}",
+                    required="a mapping of names" if kind is Mapping else f"a {kind.__name__}",
+                    help=_AS_WRITTEN[name],
+                )
         for option, names in (("dtypes", dtypes), ("static", static)):
             for name in names or ():
                 if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -20,7 +20,7 @@ from tilewright.artifact.well_formed import require_well_formed
 from tilewright.base.cached import cached_property
 from tilewright.base.expr import ExprError, first_of
 from tilewright.base.readable import summary
-from tilewright.diag import TilewrightError, fail, shown
+from tilewright.diag import TilewrightError, fail, shown, type_shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime import index_promises, tensor_guards
 from tilewright.runtime.allocator import Allocator
@@ -64,7 +64,7 @@ def load(artifact: Artifact | str | PathLike[str], driver: DriverLike | None = N
     if isinstance(artifact, str | PathLike):
         artifact = bundle.read(Path(artifact))
     elif not isinstance(artifact, Artifact):  # pyright: ignore[reportUnnecessaryIsInstance]
-        fail("ART001", found=f"a {type(artifact).__name__}", required="an Artifact, or the path of a bundle")
+        fail("ART001", found=type_shown(artifact), required="an Artifact, or the path of a bundle")
     require_well_formed(artifact)
     return Program(artifact, process_driver() if driver is None else driver)
 
@@ -182,10 +182,10 @@ class Program:
         self._guarded.clear()
 
     def close(self) -> None:
-        """Unload the kernels; the program can't be launched afterwards."""
+        """Unload the kernels, and report no broken promises of earlier launches. A later launch loads them again."""
         self.forget()
-        for failures in self._failures.values():
-            index_promises.forget(failures)
+        while self._failures:
+            index_promises.forget(self._failures.popitem()[1])
         while self._libraries:
             self._driver.unload_library(self._libraries.popitem()[1])
 
@@ -303,7 +303,7 @@ class Program:
             return tuple(args[n] for n in names)
         if not isinstance(args, tuple) and not isinstance(args, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             help = f"launch(({', '.join(names)},), stream): all arguments in one tuple"
-            fail("RUN002", found=f"a {type(args).__name__} for the arguments", required=", ".join(names), help=help)
+            fail("RUN002", found=f"{type_shown(args)} for the arguments", required=", ".join(names), help=help)
         if len(args) != len(names):
             fail("RUN002", found=f"{len(args)} arguments", required=f"{len(names)}: {', '.join(names)}")
         return args

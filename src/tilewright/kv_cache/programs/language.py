@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, NoReturn, cast
 
 from tilewright.base.cached import cached_property
-from tilewright.diag import Location, TilewrightError, fail, shown
+from tilewright.diag import Location, TilewrightError, fail, shown, type_shown
 from tilewright.kv_cache.programs.checker import CheckedProgram, check
 from tilewright.kv_cache.programs.jumps import jump_out_of_with, last_line
 from tilewright.kv_cache.programs.ops import (
@@ -188,7 +188,7 @@ class _Named:
 
     def __bool__(self) -> bool:
         _refuse(
-            f"the truth of a {type(self).__name__} while the program is traced",
+            f"the truth of {type_shown(self)} while the program is traced",
             "kv_cache.when(condition), which records both branches",
             "`with kv_cache.when(condition): ...` and `with kv_cache.otherwise(): ...`",
         )
