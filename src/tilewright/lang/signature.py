@@ -76,7 +76,7 @@ def check_signature(kernel: KernelFunction, signature: Signature) -> None:
             _refuse(kernel, f"no value for the keyword {param.name}", "a value for every keyword without a default")
     for name, extent in (*signature.static, *signature.extents):
         if type(extent) is not int or extent < 1:
-            _refuse(kernel, f"{name} = {extent!r}", "an extent of at least 1")
+            _refuse(kernel, f"{name} = {shown(extent)}", "an int of at least 1", f"write {name!r}: 4096")
 
 
 def _check(kernel: KernelFunction, what: str, names: Iterable[str], known: list[str], *, all_: bool = False) -> None:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NoReturn, cast
 
 from tilewright.base.cached import cached_property
@@ -628,6 +628,9 @@ class PageProgram:
 def program(function: Callable[..., Any]) -> PageProgram:
     """Decorate a function as a cache program; its parameters are annotated ``kv_cache.Pool``, ``Requests``, ``Page``,
     ``Table``. What it returns (a page, a table, or a tuple of them) belongs to the caller."""
+    if not isinstance(function, FunctionType | MethodType):
+        help = "write @kv_cache.program above `def`"
+        fail("PAG009", found=f"{type_shown(function)} as a cache program", required="a function", help=help)
     return PageProgram(function)
 
 
