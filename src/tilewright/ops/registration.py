@@ -286,7 +286,8 @@ class TorchOp:
         )
         if got != required:
             fits = f"{required}, shape, dtype and device of each result of {self.__name__}"
-            fail("JIT010", found=f"out={got}", required=fits)
+            help_ = "call it without out=: results are then allocated and returned"
+            fail("JIT010", found=f"out={got}", required=fits, help=help_)
 
     def _refuse_call(self, found: str, required: str = "") -> None:
         required = required or ", ".join(a.name for a in self.signature.arguments)
