@@ -153,18 +153,18 @@ class Loop:
     """Requests that come and go, and the buffers that a graph reads."""
 
     def __init__(self, torch: Any, shape: Shape, device: str, *, listed: bool = True) -> None:
-        from tilewright import kv_cache
+        from tilewright import pages
 
-        self.torch, self.shape, self.kv_cache, self.cuda = torch, shape, kv_cache, device == "cuda"
+        self.torch, self.shape, self.pages, self.cuda = torch, shape, pages, device == "cuda"
         self.random = np.random.default_rng(0)
-        self.pool = kv_cache.PagePool((shape.batch + 4) * shape.columns, page_tokens=PAGE)
+        self.pool = pages.PagePool((shape.batch + 4) * shape.columns, page_tokens=PAGE)
         self.model = Model(torch, shape, (shape.batch + 4) * shape.columns, device, listed)
         self.sequences = [self._arrived() for _ in range(shape.batch)]
         self.ended, self.tokens, self.wasted = 0, 0, list[float]()
 
     def _arrived(self) -> Any:
         """A request whose prompt is in its pages: a sixth more or fewer tokens than the average."""
-        sequence, tokens = self.kv_cache.PageSequence(self.pool), self.shape.tokens
+        sequence, tokens = self.pages.PageSequence(self.pool), self.shape.tokens
         sequence.append(int(self.random.integers(tokens - tokens // 6, tokens + tokens // 6)))
         return sequence
 
@@ -180,8 +180,8 @@ class Loop:
                 sequence.release(after=event)
                 self.sequences[b] = self._arrived()
                 self.ended += 1
-        slots = self.kv_cache.append(self.sequences, [1] * len(self.sequences)).slots.slots
-        table = self.kv_cache.block_table(self.sequences, width=self.shape.columns)
+        slots = self.pages.append(self.sequences, [1] * len(self.sequences)).slots.slots
+        table = self.pages.block_table(self.sequences, width=self.shape.columns)
         for buffer, values in (
             (self.model.slots, slots.astype(np.int64)), (self.model.table, table.block_table),
             (self.model.lengths, table.seq_lens),

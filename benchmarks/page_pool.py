@@ -29,7 +29,7 @@ from typing import Any
 import harness
 import numpy as np
 
-from tilewright import kv_cache
+from tilewright import pages
 from tilewright.diag import TilewrightError
 
 LIVE = 1_000_000
@@ -70,7 +70,7 @@ def quantiles(call: Callable[[], Any], undo: Callable[[Any], None], rounds: int)
 
 def calls(rounds: int) -> list[dict[str, Any]]:
     """Times of calls with LIVE pages held."""
-    pool = kv_cache.PagePool(LIVE + 200_000)
+    pool = pages.PagePool(LIVE + 200_000)
     pool.take(LIVE)
     mixed = pool.take(100_000)
     random.Random(1).shuffle(mixed)
@@ -101,7 +101,7 @@ def calls(rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _sharing(pool: kv_cache.PagePool) -> Callable[[], Any]:
+def _sharing(pool: pages.PagePool) -> Callable[[], Any]:
     batch = pool.take(BATCH)
     return lambda: pool.share(batch)
 
@@ -138,7 +138,7 @@ class Model:
             self.owners[page] -= 1
             self.not_before[page] = max(until, self.not_before.get(page, 0))
 
-    def compare(self, pool: kv_cache.PagePool, count: int) -> None:
+    def compare(self, pool: pages.PagePool, count: int) -> None:
         """The pool's counts against the model's, page by page."""
         (state,) = pool.state().values()
         self.owned_twice += sum(self.owners[p] != n for p, n in enumerate(state["refs"]))
@@ -170,7 +170,7 @@ class Step:
 class Live:
     """A sequence that decodes: its row as the model knows it, and how many tokens are to come."""
 
-    sequence: kv_cache.PageSequence
+    sequence: pages.PageSequence
     row: list[int]
     left: int
 
@@ -183,7 +183,7 @@ class Serving:
         self.lengths, self.page_tokens = lengths, page_tokens
         self.count = lengths.pages * 16 // page_tokens
         self.evicted = 0
-        self.pool = kv_cache.PagePool(self.count, page_tokens=page_tokens, on_evict=self.on_evict)
+        self.pool = pages.PagePool(self.count, page_tokens=page_tokens, on_evict=self.on_evict)
         self.prefixes = [[i] * self.random.randrange(64, 2048) for i in range(512)]
         self.model = Model()
         self.live: list[Live] = []
@@ -219,7 +219,7 @@ class Serving:
 
     def arrive(self, prefix: int) -> bool:
         tokens, prompt = self.prefixes[prefix], self.length(self.lengths.prompt)
-        sequence = kv_cache.PageSequence.matched(self.pool, tokens[:prompt])
+        sequence = pages.PageSequence.matched(self.pool, tokens[:prompt])
         row = sequence.row.tolist()
         self.model.matched(row, prefix)
         self.counts["matched pages"] += len(row)
@@ -258,7 +258,7 @@ class Serving:
 
     def append(self, entries: list[Live], tokens: list[int]) -> bool:
         try:
-            done = kv_cache.append([e.sequence for e in entries], tokens)
+            done = pages.append([e.sequence for e in entries], tokens)
         except TilewrightError as error:
             if error.code != "PAG021":
                 raise

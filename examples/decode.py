@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from paged_attention import append, decode, merge, prefill
 
-from tilewright import kv_cache
+from tilewright import pages
 from tilewright.ops import kernels
 from tilewright.ops.splitting import steps_of_a_part
 
@@ -86,7 +86,7 @@ class Request:
     wanted: int
     arrival: int = 0
     tokens: list[int] = field(default_factory=list[int])
-    sequence: kv_cache.PageSequence = field(init=False)
+    sequence: pages.PageSequence = field(init=False)
 
 
 def step(model: Transformer, requests: Sequence[Request], prompts: bool) -> None:
@@ -94,8 +94,8 @@ def step(model: Transformer, requests: Sequence[Request], prompts: bool) -> None
     sequences = [r.sequence for r in requests]
     texts = [r.prompt[r.sequence.length :] if prompts else r.tokens[-1:] for r in requests]
     begins, counts = [s.length for s in sequences], [len(t) for t in texts]
-    slots = kv_cache.append(sequences, counts).slots.slots  # forks would have pages to copy first
-    table = kv_cache.block_table(sequences)
+    slots = pages.append(sequences, counts).slots.slots  # forks would have pages to copy first
+    table = pages.block_table(sequences)
     places, lengths = on_device(table.block_table), on_device(table.seq_lens)
     ends = np.cumsum(counts)
 
@@ -120,16 +120,14 @@ def step(model: Transformer, requests: Sequence[Request], prompts: bool) -> None
         request.tokens.append(int(logits[end - 1].argmax()))
 
 
-def serve(model: Transformer, requests: Sequence[Request]) -> tuple[kv_cache.PagePool, list[int]]:
+def serve(model: Transformer, requests: Sequence[Request]) -> tuple[pages.PagePool, list[int]]:
     """Until each request has its tokens; at most BATCH at a time. Returns the pool and how many ran at each step."""
-    pool = kv_cache.PagePool(PAGES, page_tokens=PAGE)
+    pool = pages.PagePool(PAGES, page_tokens=PAGE)
     waiting, running, sizes = list(requests), list[Request](), list[int]()
     while waiting or running:
         arrived = [r for r in waiting if r.arrival <= len(sizes)][: BATCH - len(running)]
         for request in arrived:
-            request.sequence = kv_cache.PageSequence.matched(
-                pool, request.prompt[:-1]
-            )  # at least one token is computed
+            request.sequence = pages.PageSequence.matched(pool, request.prompt[:-1])  # at least one token is computed
             waiting.remove(request)
         if running:
             step(model, running, prompts=False)

@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT / p) for p in ("src", "tools")]
 
 import tilewright as tw  # noqa: E402
 from campaign.pool import in_processes  # noqa: E402
-from tilewright import kv_cache, ops  # noqa: E402
+from tilewright import ops, pages  # noqa: E402
 
 GUARD = 4096
 """Elements around the result and around the cache."""
@@ -69,13 +69,13 @@ class Sequences:
 
     def __init__(self, random: np.random.Generator, page: int, groups: int, width: int, dtype: Any) -> None:
         self.random, self.shape, self.dtype = random, (groups, width), dtype
-        self.pool = kv_cache.PagePool(int(max(40, 640 // page)), page_tokens=page)
+        self.pool = pages.PagePool(int(max(40, 640 // page)), page_tokens=page)
         self.memory = nans(dtype, 2, self.pool.pages(), page, *self.shape)
-        self.requests: list[tuple[kv_cache.PageSequence, Any]] = []
+        self.requests: list[tuple[pages.PageSequence, Any]] = []
 
     def begin(self) -> None:
         """A request without tokens."""
-        self.requests.append((kv_cache.PageSequence(self.pool), self.memory.new_empty((2, 0, *self.shape))))
+        self.requests.append((pages.PageSequence(self.pool), self.memory.new_empty((2, 0, *self.shape))))
 
     def fork(self, number: int) -> None:
         """Another request with the same tokens, in the same pages."""
@@ -148,7 +148,7 @@ def drawn(seed: int, kind: Kind) -> tuple[Case, dict[str, Any]]:
         for _ in range(int(random.integers(0, 3))):
             made.append(int(random.integers(len(made.requests))), int(random.choice([1, 1, 2, page, page + 1, 37])))
     pad = int(random.choice([-1, 0]))
-    rows = kv_cache.block_table([s for s, _ in made.requests], pad=pad)
+    rows = pages.block_table([s for s, _ in made.requests], pad=pad)
     table = np.full((len(made.requests), kind.columns(rows.block_table.shape[1])), pad, np.int32)
     table[:, : rows.block_table.shape[1]] = rows.block_table
     held = [h for _, h in made.requests]

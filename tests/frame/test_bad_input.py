@@ -16,7 +16,7 @@ import pytest
 
 import tilewright as tw
 from support.fake_driver import Device, FakeDriver, FakeTensor
-from tilewright import kv_cache, runtime
+from tilewright import pages, runtime
 from tilewright.artifact.bundle import from_bytes, to_bytes
 from tilewright.artifact.schema import Artifact
 from tilewright.diag import TilewrightError
@@ -190,7 +190,7 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
     "two devices": ("RUN011", lambda: launch(on(4096), on(8192, 1), devices=2)),
     "a truncated bundle": ("ART003", lambda: read(lambda data: data[: len(data) // 2])),
     "an altered bundle": ("ART004", lambda: read(lambda data: data[:3000] + bytes([data[3000] ^ 1]) + data[3001:])),
-    "no cache program": ("PAG009", lambda: kv_cache.program(3)),  # pyright: ignore[reportArgumentType]
+    "no cache program": ("PAG009", lambda: pages.program(3)),  # pyright: ignore[reportArgumentType]
     "no text of a protocol": ("MBR007", lambda: from_text(3)),  # pyright: ignore[reportArgumentType]
     "no bundle": ("ART001", lambda: read(lambda _: b"hello")),
 }

@@ -118,7 +118,7 @@ def test_forbidden_imports(contract: str, copy: Path) -> None:
         ("ptx", "ptx", "hw", "tilewright.layout"),
         ("torch", "jit", "base", "torch"),
         ("proofs", "compiler.proofs", "transport", "tilewright.schedule"),
-        ("kv-cache", "kv_cache", "runtime", "tilewright.compiler"),
+        ("kv-cache", "pages", "runtime", "tilewright.compiler"),
     ],
 )
 def test_contracts_that_count_indirect_imports(contract: str, room: str, through: str, module: str, copy: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cache programs of ``tests/data/kv_cache`` as functions, each in several surroundings.
+"""Cache programs of ``tests/data/pages`` as functions, each in several surroundings.
 
 A case is a header and a body. ``#! CODE`` marks the line of the refusal, ``#? CODE`` one whose refusal is told at the
 program's end, ``#: CODE`` a call whose refusal is told in a helper before it.
@@ -13,22 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright import kv_cache
+from tilewright import pages
 
-FOLDER = Path(__file__).parents[1] / "data" / "kv_cache"
+FOLDER = Path(__file__).parents[1] / "data" / "pages"
 PLACES = (
-    'cell, spare, tables = kv_cache.cell("cell"), kv_cache.cell("spare"), kv_cache.cell("tables")\n'
-    'held, others = kv_cache.slots(requests, "held"), kv_cache.slots(requests, "others")\n'
+    'cell, spare, tables = pages.cell("cell"), pages.cell("spare"), pages.cell("tables")\n'
+    'held, others = pages.slots(requests, "held"), pages.slots(requests, "others")\n'
 )
 AROUND = {
     "alone": "{}",
-    "in a phase": 'with kv_cache.phase("serving"):\n{1}',
-    "in a loop": 'for _ in kv_cache.repeat("engine"):\n{1}',
-    "of a request": "for each_request in kv_cache.each(requests):\n{1}",
-    "in a branch": 'with kv_cache.when(kv_cache.flag("serves")):\n{1}',
-    "in the other branch": 'with kv_cache.when(kv_cache.flag("idle")):\n    kv_cache.fence()\n'
-    "with kv_cache.otherwise():\n{1}",
-    "behind work": "before = pool.table()\nbefore.append(99)\n{}\nkv_cache.fence()\nbefore.release()",
+    "in a phase": 'with pages.phase("serving"):\n{1}',
+    "in a loop": 'for _ in pages.repeat("engine"):\n{1}',
+    "of a request": "for each_request in pages.each(requests):\n{1}",
+    "in a branch": 'with pages.when(pages.flag("serves")):\n{1}',
+    "in the other branch": 'with pages.when(pages.flag("idle")):\n    pages.fence()\nwith pages.otherwise():\n{1}',
+    "behind work": "before = pool.table()\nbefore.append(99)\n{}\npages.fence()\nbefore.release()",
 }
 """Surroundings; ``{1}``: indented once."""
 
@@ -45,7 +44,7 @@ class Case:
     def function(self) -> Callable[..., Any]:
         file = f"<page program: {self.name}>"
         linecache.cache[file] = (len(self.source), None, self.source.splitlines(keepends=True), file)
-        scope: dict[str, Any] = {"kv_cache": kv_cache}
+        scope: dict[str, Any] = {"pages": pages}
         exec(compile(self.source, file, "exec"), scope)
         return scope["serve"]
 
@@ -66,7 +65,7 @@ def cases(kind: str) -> Iterator[Case]:
 
 def _case(name: str, body: str, template: str) -> Case:
     around = template.format(body, _indented(body)) if "{1}" in template else template.replace("{}", body)
-    source = f"def serve(pool: kv_cache.Pool, requests: kv_cache.Requests):\n{_indented(PLACES + around)}\n"
+    source = f"def serve(pool: pages.Pool, requests: pages.Requests):\n{_indented(PLACES + around)}\n"
     for number, line in enumerate(source.splitlines(), 1):
         marked = re.search(r"#([!?:]) (PAG\d{3})", line)
         if marked:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tilewright.kv_cache.programs import ops as o
+from tilewright.pages.programs import ops as o
 
 Choose = Callable[[int], int]
 """One of the numbers below n."""

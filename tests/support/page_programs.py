@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from tilewright.diag import Location
-from tilewright.kv_cache.programs import ops as o
+from tilewright.pages.programs import ops as o
 
 STREAMS = ("main", "main", "side")
 

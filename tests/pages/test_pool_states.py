@@ -20,10 +20,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tilewright import kv_cache
+from tilewright import pages
 from tilewright.diag import TilewrightError
-from tilewright.kv_cache.pool import PagePool
-from tilewright.kv_cache.size_class import SizeClass
+from tilewright.pages.pool import PagePool
+from tilewright.pages.size_class import SizeClass
 
 PAGES = 24
 PAGE = 4
@@ -53,7 +53,7 @@ class PoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.evicted: list[int] = []
-        self.pool = kv_cache.PagePool(PAGES, page_tokens=PAGE, log=self.LOGGED, on_evict=self.note)
+        self.pool = pages.PagePool(PAGES, page_tokens=PAGE, log=self.LOGGED, on_evict=self.note)
         self.owners: Counter[int] = Counter()
         self.page_of: dict[int, int] = {}
         self.busy: dict[int, list[Signal]] = {}  # pages without owners, or with, and events that guard them
@@ -233,7 +233,7 @@ class PoolMachine(RuleBasedStateMachine):
     def the_log_replays(self) -> None:
         assert (self.pool.log is not None) == self.LOGGED
         if self.pool.log is not None:
-            assert kv_cache.replay(self.pool.log) == self.pool.state()
+            assert pages.replay(self.pool.log) == self.pool.state()
 
 
 class QuickMachine(PoolMachine):

@@ -15,10 +15,10 @@ import pytest
 
 from support.page_cases import Case, cases
 from support.page_oracle import all_runs, random_runs
-from tilewright import kv_cache
+from tilewright import pages
 from tilewright.diag import TilewrightError, render
-from tilewright.kv_cache.programs.checker import check
-from tilewright.kv_cache.programs.language import trace
+from tilewright.pages.programs.checker import check
+from tilewright.pages.programs.language import trace
 
 pytestmark = pytest.mark.sample(1)
 
@@ -33,7 +33,7 @@ def ids(case: Case) -> str:
 @pytest.mark.parametrize("case", WRONG, ids=ids)
 def test_a_wrong_program_is_refused_at_its_line(case: Case) -> None:
     with pytest.raises(TilewrightError) as caught:
-        kv_cache.program(case.function()).check()
+        pages.program(case.function()).check()
     found = [d for d in caught.value.diagnostics if d.code == case.code]
     assert found, str(caught.value)
     where = found[0].where
@@ -44,13 +44,13 @@ def test_a_wrong_program_is_refused_at_its_line(case: Case) -> None:
 
 @pytest.mark.parametrize("case", RIGHT, ids=ids)
 def test_a_right_program_is_not_refused(case: Case) -> None:
-    program = kv_cache.program(case.function()).check()
+    program = pages.program(case.function()).check()
     assert list(random_runs(program.traced, 40, 1)) == []
 
 
 @pytest.mark.parametrize("case", [c for c in WRONG if c.code not in ("PAG007", "PAG009")], ids=ids)
 def test_an_execution_of_a_wrong_program_does_wrong(case: Case) -> None:
-    traced = kv_cache.program(case.function()).traced
+    traced = pages.program(case.function()).traced
     found = {w.code for w in random_runs(traced, 60, 1)}
     assert case.code in found | {w.code for w in all_runs(traced, 3000) if w is not None}
 
@@ -73,26 +73,26 @@ def in_a_thread(call: Callable[[], object]) -> None:
 def test_a_construct_in_a_thread_of_the_program_is_refused(what: str) -> None:
     """Where the thread stands in the order of the program, no trace tells; its error ends the thread alone."""
 
-    def serve(pool: kv_cache.Pool) -> None:
+    def serve(pool: pages.Pool) -> None:
         page = pool.take()
-        call = {"launch": lambda: kv_cache.launch("decode", page), "fence": kv_cache.fence}
+        call = {"launch": lambda: pages.launch("decode", page), "fence": pages.fence}
         in_a_thread(call[what] if what in call else getattr(page, what))
         page.release()
 
     with pytest.raises(TilewrightError, match="in another thread") as caught:
-        kv_cache.program(serve).check()
+        pages.program(serve).check()
     assert [d.code for d in caught.value.diagnostics] == ["PAG009"]
 
 
 def test_programs_are_traced_in_several_threads_at_once() -> None:
     both, found = threading.Barrier(2), dict[str, object]()
 
-    def serve(pool: kv_cache.Pool) -> None:
+    def serve(pool: pages.Pool) -> None:
         page = pool.take()
         both.wait(10)
         page.append()
         both.wait(10)
-        kv_cache.fence()
+        pages.fence()
         page.release()
 
     def checked(name: str) -> None:
@@ -110,10 +110,10 @@ def test_programs_are_traced_in_several_threads_at_once() -> None:
 def test_what_another_program_made_is_refused_in_both(what: str) -> None:
     """A program that traces another, and lends it what is its own."""
 
-    def outer(pool: kv_cache.Pool) -> None:
-        cell, page = kv_cache.cell(), pool.take()
+    def outer(pool: pages.Pool) -> None:
+        cell, page = pages.cell(), pool.take()
 
-        def inner(pool_of_inner: kv_cache.Pool) -> None:
+        def inner(pool_of_inner: pages.Pool) -> None:
             match what:
                 case "pool":
                     pool.take()
@@ -123,27 +123,27 @@ def test_what_another_program_made_is_refused_in_both(what: str) -> None:
                     page.release()
 
         with contextlib.suppress(TilewrightError):
-            kv_cache.program(inner).check()
+            pages.program(inner).check()
         page.release()
 
     with pytest.raises(TilewrightError, match="PAG009"):
-        kv_cache.program(outer).check()
+        pages.program(outer).check()
 
 
 def test_what_a_program_made_does_nothing_behind_it() -> None:
-    kept: list[kv_cache.Pool] = []
+    kept: list[pages.Pool] = []
 
-    def serve(pool: kv_cache.Pool) -> None:
+    def serve(pool: pages.Pool) -> None:
         kept.append(pool)
 
-    assert not kv_cache.program(serve).checked.diagnostics
+    assert not pages.program(serve).checked.diagnostics
     with pytest.raises(TilewrightError, match="PAG009"):
         kept[-1].take()
 
 
 def joined(lines: int) -> Case:
     """Right programs behind each other."""
-    bodies = [c.source.split('kv_cache.slots(requests, "others")\n', 1)[1] for c in RIGHT if c.name.endswith(", alone")]
+    bodies = [c.source.split('pages.slots(requests, "others")\n', 1)[1] for c in RIGHT if c.name.endswith(", alone")]
     text = ""
     for body in bodies:
         text += body if len(text.splitlines()) < lines else ""
@@ -155,7 +155,7 @@ def test_three_hundred_lines_are_checked_in_a_tenth_of_a_second() -> None:
     function = joined(300).function()
     seconds: list[float] = []
     for _ in range(8):
-        program = kv_cache.program(function)
+        program = pages.program(function)
         begin = time.process_time()
         program.check()
         seconds.append(time.process_time() - begin)
@@ -165,10 +165,10 @@ def test_three_hundred_lines_are_checked_in_a_tenth_of_a_second() -> None:
 SAID = """
 import tilewright as tw
 from support.page_cases import cases
-from tilewright import kv_cache
+from tilewright import pages
 for case in list(cases("wrong"))[::7]:
     try:
-        kv_cache.program(case.function()).check()
+        pages.program(case.function()).check()
     except tw.TilewrightError as error:
         print(error)
 """
@@ -186,41 +186,41 @@ def test_the_same_program_gets_the_same_words() -> None:
     assert len(said.pop()) > 10000
 
 
-def swapped_out(device: kv_cache.Pool, host: kv_cache.Pool) -> None:
+def swapped_out(device: pages.Pool, host: pages.Pool) -> None:
     page, kept = device.take(), host.take()
     page.append()
-    kv_cache.wait("copies", kv_cache.record())
-    kv_cache.copy(kept, page, stream="copies")
-    page.release(after=kv_cache.record("copies"))
-    kv_cache.fence()
+    pages.wait("copies", pages.record())
+    pages.copy(kept, page, stream="copies")
+    page.release(after=pages.record("copies"))
+    pages.fence()
     kept.release()
 
 
-def swapped_out_early(device: kv_cache.Pool, host: kv_cache.Pool) -> None:
+def swapped_out_early(device: pages.Pool, host: pages.Pool) -> None:
     page, kept = device.take(), host.take()
-    kv_cache.copy(kept, page, stream="copies")
+    pages.copy(kept, page, stream="copies")
     page.release()
-    kv_cache.fence()
+    pages.fence()
     kept.release()
 
 
-def copied_on_another_stream(device: kv_cache.Pool, host: kv_cache.Pool) -> None:
+def copied_on_another_stream(device: pages.Pool, host: pages.Pool) -> None:
     page, kept = device.take(), host.take()
     page.append()
-    kv_cache.copy(kept, page, stream="copies")
-    kv_cache.fence()
+    pages.copy(kept, page, stream="copies")
+    pages.fence()
     page.release()
     kept.release()
 
 
-def forgotten_in_one_pool(device: kv_cache.Pool, host: kv_cache.Pool) -> None:
-    cell = kv_cache.cell()
-    with kv_cache.when(kv_cache.flag("long")):
+def forgotten_in_one_pool(device: pages.Pool, host: pages.Pool) -> None:
+    cell = pages.cell()
+    with pages.when(pages.flag("long")):
         cell.put(host.take())
-    with kv_cache.otherwise():
+    with pages.otherwise():
         cell.put(device.take())
-    kv_cache.launch("decode", device.take())
-    kv_cache.fence()
+    pages.launch("decode", device.take())
+    pages.fence()
     cell.take().release()
 
 
@@ -234,13 +234,13 @@ def forgotten_in_one_pool(device: kv_cache.Pool, host: kv_cache.Pool) -> None:
     ],
 )
 def test_pages_of_two_pools(function: Callable[..., None], code: str | None, line: int) -> None:
-    program = kv_cache.program(function)
+    program = pages.program(function)
     found = program.checked.diagnostics
     assert [d.code for d in found] == ([] if code is None else [code])
     executed = {w.code for w in random_runs(program.traced, 60, 1)}
     if code is None:
         assert not executed
-        assert kv_cache.plan(program.checked, requests=1, tokens=16, page_tokens=16).pages == 2
+        assert pages.plan(program.checked, requests=1, tokens=16, page_tokens=16).pages == 2
     else:
         assert code in executed
         assert found[0].where is not None
@@ -251,37 +251,37 @@ def test_tables_taken_before_any_was_put_cost_one_run_more() -> None:
     """However many places they come from: what is put there later in the text tells that they are tables."""
     runs: list[int] = []
 
-    def serve(pool: kv_cache.Pool, requests: kv_cache.Requests) -> None:
+    def serve(pool: pages.Pool, requests: pages.Requests) -> None:
         runs.append(1)
         for n in range(5):
-            tables = kv_cache.slots(requests, f"tables {n}")
-            for _ in kv_cache.repeat("steps"):
-                for request in kv_cache.each(requests):
-                    with kv_cache.when(tables[request].has()):
+            tables = pages.slots(requests, f"tables {n}")
+            for _ in pages.repeat("steps"):
+                for request in pages.each(requests):
+                    with pages.when(tables[request].has()):
                         tables[request].take().release()
-                    with kv_cache.otherwise():
+                    with pages.otherwise():
                         tables[request].put(pool.match())
-            for request in kv_cache.each(requests):
-                with kv_cache.when(tables[request].has()):
+            for request in pages.each(requests):
+                with pages.when(tables[request].has()):
                     tables[request].take().release()
 
-    kv_cache.program(serve).check()
+    pages.program(serve).check()
     assert len(runs) == 2
 
 
 def test_pages_and_tables_in_one_place_are_refused_where_they_meet() -> None:
-    def serve(pool: kv_cache.Pool) -> None:
-        first, second = kv_cache.cell("first"), kv_cache.cell("second")
-        for _ in kv_cache.repeat("steps"):
+    def serve(pool: pages.Pool) -> None:
+        first, second = pages.cell("first"), pages.cell("second")
+        for _ in pages.repeat("steps"):
             for cell in (first, second):
-                with kv_cache.when(cell.has()):
+                with pages.when(cell.has()):
                     cell.take().release()
             first.put(pool.table())
             second.put(pool.take())
             second.put(pool.table())
 
     with pytest.raises(TilewrightError, match="pages and tables in one place") as caught:
-        kv_cache.program(serve).check()
+        pages.program(serve).check()
     where = caught.value.diagnostics[0].where
     assert where is not None
     assert where.line == serve.__code__.co_firstlineno + 7

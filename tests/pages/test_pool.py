@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright import kv_cache
+from tilewright import pages
 from tilewright.diag import TilewrightError
-from tilewright.kv_cache.handles import GENERATION, PAGE
+from tilewright.pages.handles import GENERATION, PAGE
 
 pytestmark = pytest.mark.sample(1)
 
@@ -41,7 +41,7 @@ def refused(code: str, call: Callable[[], object]) -> str:
 
 # -- handles ----------------------------------------------------------------------------------------------------------
 def test_a_handle_is_dead_once_it_is_released() -> None:
-    pool = kv_cache.PagePool(4)
+    pool = pages.PagePool(4)
     handle = pool.take_one()
     pool.release_one(handle)
     again = pool.take_one()
@@ -53,13 +53,13 @@ def test_a_handle_is_dead_once_it_is_released() -> None:
 
 @pytest.mark.parametrize("handle", [-1, 4, 1 << 40, (1 << 63) - 1, 1 << 28])
 def test_foreign_handles_are_refused(handle: int) -> None:
-    pool = kv_cache.PagePool(4)
+    pool = pages.PagePool(4)
     refused("PAG020", lambda: pool.release(handle))
     refused("PAG020", lambda: pool.release_one(handle))
 
 
 def test_a_batch_is_refused_whole() -> None:
-    pool = kv_cache.PagePool(8)
+    pool = pages.PagePool(8)
     handles = pool.take(3)
     before = pool.state()
     refused("PAG020", lambda: pool.release([*handles, handles[0]]))
@@ -70,7 +70,7 @@ def test_a_batch_is_refused_whole() -> None:
 
 
 def test_generations_wrap() -> None:
-    pool = kv_cache.PagePool(1)
+    pool = pages.PagePool(1)
     pool._sizes[0].handles_array += GENERATION * ((1 << 31) - 1)
     last = pool.take_one()
     pool.release_one(last)
@@ -81,7 +81,7 @@ def test_generations_wrap() -> None:
 
 
 def test_an_exhausted_pool_changes_nothing() -> None:
-    pool = kv_cache.PagePool(4)
+    pool = pages.PagePool(4)
     pool.take(3)
     before = pool.state()
     assert "1 of 4 free, 3 held" in refused("PAG021", lambda: pool.take(2))
@@ -93,12 +93,12 @@ def test_an_exhausted_pool_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: kv_cache.PagePool(0),
-        lambda: kv_cache.PagePool(4, page_tokens=0),
-        lambda: kv_cache.PagePool(1 << 28),
-        lambda: kv_cache.PagePool({}),
-        lambda: kv_cache.PagePool(4).take(-1),
-        lambda: kv_cache.PagePool(4).take(1, page_tokens=32),
+        lambda: pages.PagePool(0),
+        lambda: pages.PagePool(4, page_tokens=0),
+        lambda: pages.PagePool(1 << 28),
+        lambda: pages.PagePool({}),
+        lambda: pages.PagePool(4).take(-1),
+        lambda: pages.PagePool(4).take(1, page_tokens=32),
     ],
 )
 def test_arguments_out_of_range(make: Callable[[], object]) -> None:
@@ -106,7 +106,7 @@ def test_arguments_out_of_range(make: Callable[[], object]) -> None:
 
 
 def test_each_size_has_its_own_free_list() -> None:
-    pool = kv_cache.PagePool({16: 4, 64: 2})
+    pool = pages.PagePool({16: 4, 64: 2})
     small, large = pool.take(4), pool.take(2, page_tokens=64)
     refused("PAG021", lambda: pool.take(1))
     pool.release([*small[:1], *large])
@@ -116,7 +116,7 @@ def test_each_size_has_its_own_free_list() -> None:
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 def test_copy_on_write() -> None:
-    pool = kv_cache.PagePool(4)
+    pool = pages.PagePool(4)
     handle = pool.take_one()
     assert pool.own(handle) == (handle, None)
     pool.share(handle)
@@ -129,7 +129,7 @@ def test_copy_on_write() -> None:
 
 
 def test_published_pages_are_not_written() -> None:
-    pool = kv_cache.PagePool(4, page_tokens=2)
+    pool = pages.PagePool(4, page_tokens=2)
     handle = pool.take_one()
     pool.publish(handle, [1, 2])
     assert "prefix cache" in refused("PAG022", lambda: pool.writable(handle))
@@ -138,7 +138,7 @@ def test_published_pages_are_not_written() -> None:
 
 # -- events -----------------------------------------------------------------------------------------------------------
 def test_a_deferred_page_is_not_handed_out_before_its_event() -> None:
-    pool, signal = kv_cache.PagePool(2), Signal()
+    pool, signal = pages.PagePool(2), Signal()
     first, second = pool.take(2).tolist()
     pool.release(first, after=signal)
     refused("PAG021", lambda: pool.take(1, wait=False))
@@ -153,7 +153,7 @@ def test_a_deferred_page_is_not_handed_out_before_its_event() -> None:
 
 def test_deferred_frees_do_not_starve_a_take() -> None:
     """Preemption that frees pages behind events frees something: the take waits for them (vllm#49674)."""
-    pool, signals = kv_cache.PagePool(8), [Signal() for _ in range(4)]
+    pool, signals = pages.PagePool(8), [Signal() for _ in range(4)]
     handles = pool.take(8)
     for i, signal in enumerate(signals):
         pool.release(handles[2 * i : 2 * i + 2], after=signal)
@@ -165,7 +165,7 @@ def test_deferred_frees_do_not_starve_a_take() -> None:
 
 def test_events_of_all_owners_guard_a_page() -> None:
     """The first owner's launch may run longer than the last one's."""
-    pool, slow = kv_cache.PagePool(1), Signal()
+    pool, slow = pages.PagePool(1), Signal()
     handle = pool.take_one()
     pool.share(handle)
     pool.release(handle, after=slow)
@@ -176,7 +176,7 @@ def test_events_of_all_owners_guard_a_page() -> None:
 
 
 def test_a_large_take_is_not_starved_by_small_ones() -> None:
-    pool, slow = kv_cache.PagePool(4), threading.Event()
+    pool, slow = pages.PagePool(4), threading.Event()
 
     class Late:
         def query(self) -> bool:
@@ -203,7 +203,7 @@ def test_a_large_take_is_not_starved_by_small_ones() -> None:
 # -- prefixes ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("salt", [None, b"salt"])
 def test_full_pages_of_a_prefix_are_found(salt: bytes | None) -> None:
-    pool = kv_cache.PagePool(16, page_tokens=4, salt=salt)
+    pool = pages.PagePool(16, page_tokens=4, salt=salt)
     tokens = np.arange(14)
     handles = pool.take(4)
     assert pool.publish(handles, tokens) == 3
@@ -219,19 +219,19 @@ def test_full_pages_of_a_prefix_are_found(salt: bytes | None) -> None:
 
 
 def test_extra_is_no_prefix_of_tokens() -> None:
-    pool = kv_cache.PagePool(4, page_tokens=1)
+    pool = pages.PagePool(4, page_tokens=1)
     pool.publish(pool.take(1), [5], extra=b"")
     words = np.array([5], np.int64).tobytes()
     assert len(pool.match([5, 7])) == 1
     for salted in (None, b"s"):
-        other = kv_cache.PagePool(4, page_tokens=2, salt=salted)
+        other = pages.PagePool(4, page_tokens=2, salt=salted)
         other.publish(other.take(1), [5, 6], extra=words)
         assert len(other.match([5, 5], extra=b"")) == 0
 
 
 def test_the_prefix_used_longest_ago_is_evicted_from_its_end() -> None:
     evicted: list[int] = []
-    pool = kv_cache.PagePool(6, page_tokens=1, on_evict=lambda p, keys: evicted.extend(p.tolist()))
+    pool = pages.PagePool(6, page_tokens=1, on_evict=lambda p, keys: evicted.extend(p.tolist()))
     old, new = pool.take(3), pool.take(3)
     pool.publish(old, [1, 2, 3])
     pool.publish(new, [7, 8, 9])
@@ -245,7 +245,7 @@ def test_the_prefix_used_longest_ago_is_evicted_from_its_end() -> None:
 
 def test_pages_that_are_copied_out_are_free_behind_the_copy() -> None:
     signal = Signal()
-    pool = kv_cache.PagePool(1, page_tokens=1, on_evict=lambda p, keys: signal)
+    pool = pages.PagePool(1, page_tokens=1, on_evict=lambda p, keys: signal)
     handle = pool.take_one()
     pool.publish(handle, [1])
     pool.release(handle)
@@ -257,7 +257,7 @@ def test_a_hook_that_fails_loses_no_page() -> None:
     def fails(evicted: object, keys: object) -> None:
         raise OSError("disk full")
 
-    pool = kv_cache.PagePool(1, page_tokens=1, on_evict=fails)
+    pool = pages.PagePool(1, page_tokens=1, on_evict=fails)
     handle = pool.take_one()
     pool.publish(handle, [1])
     pool.release(handle)
@@ -269,7 +269,7 @@ def test_a_hook_that_fails_loses_no_page() -> None:
 # -- debug mode, logs -------------------------------------------------------------------------------------------------
 def test_a_write_to_a_free_page_is_seen() -> None:
     memory = np.zeros((4, 16, 8), np.float16)
-    pool = kv_cache.PagePool(4, guard=kv_cache.HostPoison(memory))
+    pool = pages.PagePool(4, guard=pages.HostPoison(memory))
     handle = pool.take_one()
     page = pool.writable(handle)
     memory[page] = 1
@@ -280,7 +280,7 @@ def test_a_write_to_a_free_page_is_seen() -> None:
 
 
 def test_a_log_is_stored_and_replays(tmp_path: Path) -> None:
-    pool = kv_cache.PagePool({4: 32, 8: 8}, log=True)
+    pool = pages.PagePool({4: 32, 8: 8}, log=True)
     source, held = random.Random(5), list[int]()
     for _ in range(300):
         if held and source.random() < 0.5:
@@ -291,22 +291,22 @@ def test_a_log_is_stored_and_replays(tmp_path: Path) -> None:
     log = pool.log
     assert log is not None
     log.save(tmp_path / "log.npz")
-    assert kv_cache.replay(kv_cache.OperationLog.load(tmp_path / "log.npz")) == pool.state()
+    assert pages.replay(pages.OperationLog.load(tmp_path / "log.npz")) == pool.state()
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_an_altered_log_does_not_replay(at: int) -> None:
-    pool = kv_cache.PagePool(8, log=True)
+    pool = pages.PagePool(8, log=True)
     pool.release(pool.take(3))
     assert pool.log is not None
     assert len(pool.log) == 3
     pool.log._values[at] = pool.log._values[at] + 1
-    refused("PAG025", lambda: kv_cache.replay(pool.log))
+    refused("PAG025", lambda: pages.replay(pool.log))
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
 def test_threads_do_not_get_each_others_pages() -> None:
-    pool = kv_cache.PagePool(64, page_tokens=1)
+    pool = pages.PagePool(64, page_tokens=1)
     owner: list[int | None] = [None] * 64
     wrong: list[str] = []
 
@@ -349,7 +349,7 @@ PROMPTS = [np.array([i, i, i * 7 % 5, 1, 2, 3, i % 3, 9]) for i in range(12)]
 class Server:
     """A thread's requests over prompts that others have, too: bursts, forks, evictions; and what pages should hold."""
 
-    def __init__(self, pool: kv_cache.PagePool, content: list[Any], seed: int) -> None:
+    def __init__(self, pool: pages.PagePool, content: list[Any], seed: int) -> None:
         self.pool, self.content, self.source = pool, content, random.Random(seed)
         self.held, self.wrong = list[int](), list[str]()
 
@@ -404,7 +404,7 @@ class Server:
 @pytest.mark.parametrize("seed", range(4))
 def test_threads_find_prefixes_as_they_were_written(seed: int) -> None:
     copied_out = (lambda evicted, keys: None) if seed % 2 else None
-    pool, before = kv_cache.PagePool(48, page_tokens=2, on_evict=copied_out), sys.getswitchinterval()
+    pool, before = pages.PagePool(48, page_tokens=2, on_evict=copied_out), sys.getswitchinterval()
     content: list[Any] = [None] * 48
     servers = [Server(pool, content, 10 * seed + i) for i in range(6)]
     threads = [threading.Thread(target=server.serve) for server in servers]
@@ -422,10 +422,10 @@ def test_threads_find_prefixes_as_they_were_written(seed: int) -> None:
 
 
 def test_what_is_no_integer_is_refused_and_changes_nothing() -> None:
-    pool = kv_cache.PagePool(8)
+    pool = pages.PagePool(8)
     handle = pool.take_one()
     refused("PAG026", lambda: pool.take(2.5))  # pyright: ignore[reportArgumentType] - of a stranger
-    refused("PAG026", lambda: kv_cache.PagePool(2.5))  # pyright: ignore[reportArgumentType] - of a stranger
+    refused("PAG026", lambda: pages.PagePool(2.5))  # pyright: ignore[reportArgumentType] - of a stranger
     for wrong in (handle + 0.7, 2**70, None):
         refused("PAG020", lambda wrong=wrong: pool.release(wrong))  # pyright: ignore[reportArgumentType]
     with pytest.raises(AttributeError):
@@ -435,7 +435,7 @@ def test_what_is_no_integer_is_refused_and_changes_nothing() -> None:
 
 
 def test_a_window_is_not_negative() -> None:
-    sequence = kv_cache.PageSequence(kv_cache.PagePool(8, page_tokens=4))
+    sequence = pages.PageSequence(pages.PagePool(8, page_tokens=4))
     sequence.append(6)
     refused("PAG026", lambda: sequence.slide(-5))
     assert sequence.append(1).slots.slots.tolist() == [6]
@@ -463,7 +463,7 @@ NO_INTEGERS = [
     "name", ["evict", "match", "release_one", "share_one", "sole_owner", "release", "share", "take"]
 )
 def test_what_is_no_integer_is_refused_and_loses_nothing(name: str, given: Any) -> None:
-    pool = kv_cache.PagePool(8, page_tokens=4)
+    pool = pages.PagePool(8, page_tokens=4)
     pool.publish(pool.take(2), np.arange(8))
     before = pool.state()
     if name == "sole_owner" and given == {}:
@@ -476,13 +476,13 @@ def test_what_is_no_integer_is_refused_and_loses_nothing(name: str, given: Any) 
 
 @pytest.mark.parametrize("given", [-1, True, *NO_INTEGERS], ids=lambda given: type(given).__name__)
 def test_what_is_no_number_of_pages_is_refused(given: Any) -> None:
-    pool = kv_cache.PagePool(8, page_tokens=4)
-    sequence = kv_cache.PageSequence(pool)
+    pool = pages.PagePool(8, page_tokens=4)
+    sequence = pages.PageSequence(pool)
     for call in (lambda: pool.evict(given), lambda: pool.stats(given or "x"), lambda: sequence.publish(given)):
         with pytest.raises(TilewrightError):
             call()
     with pytest.raises(TilewrightError):
-        kv_cache.PageSequence(given)
+        pages.PageSequence(given)
 
 
 def test_a_hook_may_take_pages() -> None:
@@ -494,7 +494,7 @@ def test_a_hook_may_take_pages() -> None:
         if len(told) == 2:
             pool.release(pool.take(1))
 
-    pool = kv_cache.PagePool(4, page_tokens=2, on_evict=hook)
+    pool = pages.PagePool(4, page_tokens=2, on_evict=hook)
     handles = pool.take(4)
     pool.publish(handles, np.arange(8))
     pool.release(handles)
@@ -521,7 +521,7 @@ class Failing:
 
 
 def test_an_event_that_fails_later_loses_no_page() -> None:
-    pool, event = kv_cache.PagePool(2, page_tokens=2), Failing()
+    pool, event = pages.PagePool(2, page_tokens=2), Failing()
     handle = pool.take_one()
     pool.share_one(handle)
     pool.release(handle, after=event)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kv_cache.size_class import Pages
+from tilewright.pages.size_class import Pages
 
 
 class PageGuard(Protocol):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.diag.missing import refuse_missing
-from tilewright.kv_cache.programs.checker import CheckedProgram, Peak, check
-from tilewright.kv_cache.programs.language import PageCondition as Condition
-from tilewright.kv_cache.programs.language import PageEvent as Event
-from tilewright.kv_cache.programs.language import (
+from tilewright.pages.programs.checker import CheckedProgram, Peak, check
+from tilewright.pages.programs.language import PageCondition as Condition
+from tilewright.pages.programs.language import PageEvent as Event
+from tilewright.pages.programs.language import (
     PageProgram,
     capture,
     cell,
@@ -29,20 +29,20 @@ from tilewright.kv_cache.programs.language import (
     wait,
     when,
 )
-from tilewright.kv_cache.programs.language import TracedPage as Page
-from tilewright.kv_cache.programs.language import TracedPool as Pool
-from tilewright.kv_cache.programs.language import TracedRequest as Request
-from tilewright.kv_cache.programs.language import TracedRequests as Requests
-from tilewright.kv_cache.programs.language import TracedTable as Table
-from tilewright.kv_cache.programs.lifetime import PoolPlan, SizeChoice, choose_page_size, plan, reuse_windows
+from tilewright.pages.programs.language import TracedPage as Page
+from tilewright.pages.programs.language import TracedPool as Pool
+from tilewright.pages.programs.language import TracedRequest as Request
+from tilewright.pages.programs.language import TracedRequests as Requests
+from tilewright.pages.programs.language import TracedTable as Table
+from tilewright.pages.programs.lifetime import PoolPlan, SizeChoice, choose_page_size, plan, reuse_windows
 
 if TYPE_CHECKING:
-    from tilewright.kv_cache.oplog import OperationLog
-    from tilewright.kv_cache.poison import HostPoison
-    from tilewright.kv_cache.pool import PagePool, PoolStats
-    from tilewright.kv_cache.replaying import replay
-    from tilewright.kv_cache.sequences import Appended, PageSequence, append, block_table
-    from tilewright.kv_cache.tables import BlockTable, Discharge, PageIndices, SlotMapping
+    from tilewright.pages.oplog import OperationLog
+    from tilewright.pages.poison import HostPoison
+    from tilewright.pages.pool import PagePool, PoolStats
+    from tilewright.pages.replaying import replay
+    from tilewright.pages.sequences import Appended, PageSequence, append, block_table
+    from tilewright.pages.tables import BlockTable, Discharge, PageIndices, SlotMapping
 
 __all__ = [
     "Appended",
@@ -95,9 +95,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """The pool and its tables load on first use; JIT005 without NumPy."""
     if name not in __all__:
-        raise AttributeError(f"module 'tilewright.kv_cache' has no attribute {name!r}")
+        raise AttributeError(f"module 'tilewright.pages' has no attribute {name!r}")
     try:
-        from tilewright.kv_cache import (  # noqa: PLC0415 - NumPy loads with them
+        from tilewright.pages import (  # noqa: PLC0415 - NumPy loads with them
             oplog,
             poison,
             pool,
@@ -106,7 +106,7 @@ def __getattr__(name: str) -> object:
             tables,
         )
     except ModuleNotFoundError as error:
-        refuse_missing(error, f"kv_cache.{name}")
+        refuse_missing(error, f"pages.{name}")
     for module in (oplog, poison, pool, replaying, sequences, tables):
         globals().update({n: vars(module)[n] for n in __all__ if n in vars(module)})
     return globals()[name]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.diag import Location, fail, shown
-from tilewright.kv_cache.programs.checker import CheckedProgram
-from tilewright.kv_cache.programs.ops import (
+from tilewright.pages.programs.checker import CheckedProgram
+from tilewright.pages.programs.ops import (
     AppendTokens,
     Body,
     CacheProgram,

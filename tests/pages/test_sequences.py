@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from support.slow import rest_slow
-from tilewright import kv_cache
+from tilewright import pages
 from tilewright.diag import TilewrightError
-from tilewright.kv_cache import Discharge
+from tilewright.pages import Discharge
 
 
-def read(memory: np.ndarray, table: kv_cache.BlockTable, row: int) -> list[int]:
+def read(memory: np.ndarray, table: pages.BlockTable, row: int) -> list[int]:
     """The tokens of a sequence through its row, as a kernel reads them."""
     size = table.page_tokens
     at = np.arange(table.seq_lens[row])
     return memory[table.block_table[row][at // size], at % size].tolist()
 
 
-def appended(sequences: list[kv_cache.PageSequence], counts: list[int]) -> kv_cache.Appended | None:
+def appended(sequences: list[pages.PageSequence], counts: list[int]) -> pages.Appended | None:
     """None where there are not enough pages."""
     try:
-        return kv_cache.append(sequences, counts)
+        return pages.append(sequences, counts)
     except TilewrightError as error:
         if error.code != "PAG021":
             raise
@@ -34,13 +34,13 @@ def appended(sequences: list[kv_cache.PageSequence], counts: list[int]) -> kv_ca
 @pytest.mark.parametrize("size", [1, 3, 16])
 def test_what_is_appended_is_read_back(size: int, seed: int) -> None:
     source = random.Random(seed)
-    pool = kv_cache.PagePool(60, page_tokens=size, log=True)
+    pool = pages.PagePool(60, page_tokens=size, log=True)
     memory = np.full((60, size), -1)
-    live: list[tuple[kv_cache.PageSequence, list[int]]] = []
+    live: list[tuple[pages.PageSequence, list[int]]] = []
     for token in range(1, 120):
         if not live or source.random() < 0.2:
             prompt = [source.randrange(2)] * source.randrange(3 * size)
-            made = kv_cache.PageSequence.matched(pool, prompt)
+            made = pages.PageSequence.matched(pool, prompt)
             live.append((made, prompt[: made.length]))
         elif source.random() < 0.15:
             sequence, tokens = source.choice(live)
@@ -64,7 +64,7 @@ def test_what_is_appended_is_read_back(size: int, seed: int) -> None:
             for (_, tokens), new in zip(chosen, fresh, strict=True):
                 tokens += new
         if live:
-            table = kv_cache.block_table([s for s, _ in live])
+            table = pages.block_table([s for s, _ in live])
             assert [read(memory, table, i) for i in range(len(live))] == [t for _, t in live]
     for sequence, _ in live:
         sequence.release()
@@ -73,24 +73,24 @@ def test_what_is_appended_is_read_back(size: int, seed: int) -> None:
 
 
 def test_a_fork_copies_the_page_that_is_not_full() -> None:
-    pool = kv_cache.PagePool(8, page_tokens=4)
-    first = kv_cache.PageSequence(pool)
+    pool = pages.PagePool(8, page_tokens=4)
+    first = pages.PageSequence(pool)
     first.append(6)
     second = first.fork()
-    assert kv_cache.block_table([first, second]).unique is Discharge.OPEN
+    assert pages.block_table([first, second]).unique is Discharge.OPEN
     done = second.append()
     assert (done.sources.tolist(), done.targets.tolist()) == ([first.row[1]], [second.row[1]])
     assert pool.stats().held == 3
-    assert kv_cache.block_table([first, second]).unique is Discharge.OPEN, "the copy holds the source"
+    assert pages.block_table([first, second]).unique is Discharge.OPEN, "the copy holds the source"
     done.copied()
-    assert kv_cache.block_table([first, second]).unique is Discharge.BY_CONSTRUCTION
+    assert pages.block_table([first, second]).unique is Discharge.BY_CONSTRUCTION
     assert first.append().sources.tolist() == []
     assert first.row[0] == second.row[0]
 
 
 def test_a_copy_that_is_told_twice_gives_its_page_back_once() -> None:
-    pool = kv_cache.PagePool(8, page_tokens=4)
-    first = kv_cache.PageSequence(pool)
+    pool = pages.PagePool(8, page_tokens=4)
+    first = pages.PageSequence(pool)
     first.append(6)
     second = first.fork()
     done = second.append()
@@ -102,51 +102,51 @@ def test_a_copy_that_is_told_twice_gives_its_page_back_once() -> None:
 
 
 def test_the_last_fork_of_a_batch_writes_in_place() -> None:
-    pool = kv_cache.PagePool(8, page_tokens=4)
-    first = kv_cache.PageSequence(pool)
+    pool = pages.PagePool(8, page_tokens=4)
+    first = pages.PageSequence(pool)
     first.append(2)
     forks = [first, first.fork(), first.fork()]
-    done = kv_cache.append(forks, [1, 1, 1])
+    done = pages.append(forks, [1, 1, 1])
     assert (done.sources.tolist(), done.targets.tolist()) == ([0, 0], [1, 2])
     assert [s.row.tolist() for s in forks] == [[1], [2], [0]]
     assert done.slots.slots.tolist() == [6, 10, 2]
     done.copied()
     assert pool.stats().held == 3
-    assert kv_cache.block_table(forks).unique is Discharge.BY_CONSTRUCTION
+    assert pages.block_table(forks).unique is Discharge.BY_CONSTRUCTION
 
 
 def test_one_sequence_twice_is_not_unique() -> None:
-    pool = kv_cache.PagePool(8, page_tokens=4)
-    sequence = kv_cache.PageSequence(pool)
+    pool = pages.PagePool(8, page_tokens=4)
+    sequence = pages.PageSequence(pool)
     sequence.append(3)
-    assert kv_cache.block_table([sequence, sequence]).unique is Discharge.OPEN
+    assert pages.block_table([sequence, sequence]).unique is Discharge.OPEN
     with pytest.raises(TilewrightError, match="PAG026"):
-        kv_cache.append([sequence, sequence], [1, 1])
+        pages.append([sequence, sequence], [1, 1])
 
 
 def test_an_append_without_pages_changes_nothing() -> None:
-    pool = kv_cache.PagePool(3, page_tokens=4)
-    first, other = kv_cache.PageSequence(pool), kv_cache.PageSequence(pool)
-    kv_cache.append([first, other], [6, 1])
+    pool = pages.PagePool(3, page_tokens=4)
+    first, other = pages.PageSequence(pool), pages.PageSequence(pool)
+    pages.append([first, other], [6, 1])
     second = first.fork()
     before = pool.state()
     with pytest.raises(TilewrightError, match="PAG021"):
         second.append(1)
     with pytest.raises(TilewrightError, match="PAG021"):
-        kv_cache.append([other, second], [3, 1])
+        pages.append([other, second], [3, 1])
     assert pool.state() == before
     assert (second.length, other.length, second.row.tolist()) == (6, 1, first.row.tolist())
 
 
 def test_pages_before_the_window_are_given_back() -> None:
-    pool = kv_cache.PagePool(8, page_tokens=4)
-    sequence = kv_cache.PageSequence(pool)
+    pool = pages.PagePool(8, page_tokens=4)
+    sequence = pages.PageSequence(pool)
     sequence.append(18)
     assert sequence.slide(7) == 2
     assert sequence.slide(7) == 0
     assert sequence.row.tolist()[:2] == [-1, -1]
     assert pool.stats().held == 3
-    table = kv_cache.block_table([sequence], pad=0, window=7)
+    table = pages.block_table([sequence], pad=0, window=7)
     assert table.block_table[0, :2].tolist() == [0, 0]
     assert table.used().tolist() == [[False, False, True, True, True]]
     fork = sequence.fork()
@@ -154,7 +154,7 @@ def test_pages_before_the_window_are_given_back() -> None:
     assert pool.stats().held == 3
     fork.release()
     assert pool.stats().free == 8
-    gone = kv_cache.PageSequence(pool)
+    gone = pages.PageSequence(pool)
     gone.append(8)
     gone.slide(1)
     with pytest.raises(TilewrightError, match="PAG026"):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright import kv_cache
+from tilewright import pages
 from tilewright.diag import TilewrightError
-from tilewright.kv_cache import BlockTable, Discharge, PageIndices, SlotMapping
+from tilewright.pages import BlockTable, Discharge, PageIndices, SlotMapping
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -91,10 +91,10 @@ def test_a_sequence_without_tokens_has_no_last_page() -> None:
 
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=6), st.sampled_from([-1, 0]))
 def test_layouts_convert_there_and_back(lengths: list[int], pad: int) -> None:
-    pool = kv_cache.PagePool(64)
-    sequences = [kv_cache.PageSequence(pool) for _ in lengths]
-    kv_cache.append(sequences, lengths)
-    table = kv_cache.block_table(sequences, pad=pad)
+    pool = pages.PagePool(64)
+    sequences = [pages.PageSequence(pool) for _ in lengths]
+    pages.append(sequences, lengths)
+    table = pages.block_table(sequences, pad=pad)
     indices = table.indices()
     assert PageIndices.foreign(
         indices.kv_indptr, indices.kv_indices, indices.kv_last_page_len, page_tokens=16, pages=64
@@ -115,8 +115,8 @@ def test_slots() -> None:
 
 
 def test_rows_wider_than_asked_are_refused() -> None:
-    pool = kv_cache.PagePool(8)
-    sequence = kv_cache.PageSequence(pool)
+    pool = pages.PagePool(8)
+    sequence = pages.PageSequence(pool)
     sequence.append(33)
-    assert kv_cache.block_table([sequence], width=5).block_table.shape == (1, 5)
-    refused(lambda: kv_cache.block_table([sequence], width=2))
+    assert pages.block_table([sequence], width=5).block_table.shape == (1, 5)
+    refused(lambda: pages.block_table([sequence], width=2))

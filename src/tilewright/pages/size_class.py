@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kv_cache.handles import GENERATION, PAGE_BITS
+from tilewright.pages.handles import GENERATION, PAGE_BITS
 
 Handles = NDArray[np.int64]
 Pages = NDArray[np.int32]

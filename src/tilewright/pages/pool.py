@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tilewright.diag import fail, shown
-from tilewright.kv_cache.handles import GENERATION, GENERATION_BITS, PAGE, PAGE_BITS, SIZE
-from tilewright.kv_cache.oplog import OperationLog, Primitive
-from tilewright.kv_cache.poison import PageGuard
-from tilewright.kv_cache.prefix import PrefixTree
-from tilewright.kv_cache.size_class import Handles, Pages, SizeClass, longest_run
+from tilewright.pages.handles import GENERATION, GENERATION_BITS, PAGE, PAGE_BITS, SIZE
+from tilewright.pages.oplog import OperationLog, Primitive
+from tilewright.pages.poison import PageGuard
+from tilewright.pages.prefix import PrefixTree
+from tilewright.pages.size_class import Handles, Pages, SizeClass, longest_run
 
 
 class PassingEvent(Protocol):

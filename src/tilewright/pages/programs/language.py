@@ -18,9 +18,9 @@ from typing import Any, NoReturn, cast
 
 from tilewright.base.cached import cached_property
 from tilewright.diag import Location, TilewrightError, fail, shown, type_shown
-from tilewright.kv_cache.programs.checker import CheckedProgram, check
-from tilewright.kv_cache.programs.jumps import jump_out_of_with, last_line
-from tilewright.kv_cache.programs.ops import (
+from tilewright.pages.programs.checker import CheckedProgram, check
+from tilewright.pages.programs.jumps import jump_out_of_with, last_line
+from tilewright.pages.programs.ops import (
     AppendTokens,
     AskPlace,
     CacheProgram,
@@ -124,7 +124,7 @@ def _trace() -> _Trace:
     if not _tracing.stack:
         _refuse(
             "a construct of cache programs outside of one, or in another thread",
-            "a function under @kv_cache.program, which is traced in one thread",
+            "a function under @pages.program, which is traced in one thread",
         )
     return _tracing.stack[-1]
 
@@ -189,8 +189,8 @@ class _Named:
     def __bool__(self) -> bool:
         _refuse(
             f"the truth of {type_shown(self)} while the program is traced",
-            "kv_cache.when(condition), which records both branches",
-            "`with kv_cache.when(condition): ...` and `with kv_cache.otherwise(): ...`",
+            "pages.when(condition), which records both branches",
+            "`with pages.when(condition): ...` and `with pages.otherwise(): ...`",
         )
 
 
@@ -378,7 +378,7 @@ class PageSlots(PageCell):
 
     def __getitem__(self, request: TracedRequest) -> PageCell:
         if not isinstance(request, TracedRequest):  # pyright: ignore[reportUnnecessaryIsInstance] - of a stranger
-            _refuse(f"slots[{shown(request)}]", "the request of a loop over kv_cache.each(requests)")
+            _refuse(f"slots[{shown(request)}]", "the request of a loop over pages.each(requests)")
         request.used()
         return _Slot(self)
 
@@ -404,7 +404,7 @@ def _event(event: object) -> int | None:
     if event is None:
         return None
     if not isinstance(event, PageEvent):
-        _refuse(f"{shown(event)} as an event", 'what kv_cache.record("main") returned')
+        _refuse(f"{shown(event)} as an event", 'what pages.record("main") returned')
     return event.used()
 
 
@@ -412,7 +412,7 @@ def _event(event: object) -> int | None:
 def each(requests: TracedRequests) -> Iterator[TracedRequest]:
     """A loop over all requests; its body is traced once, for any of them."""
     if not isinstance(requests, TracedRequests):  # pyright: ignore[reportUnnecessaryIsInstance] - of a stranger
-        _refuse(f"kv_cache.each({shown(requests)})", "the program's requests")
+        _refuse(f"pages.each({shown(requests)})", "the program's requests")
     trace = _trace()
     if trace.in_each() is not None:
         _refuse("a loop over requests in another", "one such loop around each op", "write two loops behind each other")
@@ -420,7 +420,7 @@ def each(requests: TracedRequests) -> Iterator[TracedRequest]:
 
 
 def repeat(name: str = "steps") -> Iterator[None]:
-    """A loop of any number of iterations, none too: ``for _ in kv_cache.repeat("steps"):``."""
+    """A loop of any number of iterations, none too: ``for _ in pages.repeat("steps"):``."""
     return _loop(_trace(), name, False, _here())
 
 
@@ -442,9 +442,7 @@ def flag(name: str) -> PageCondition:
 def when(condition: PageCondition) -> Generator[None]:
     """Ops that happen where ``condition`` holds."""
     if not isinstance(condition, PageCondition):  # pyright: ignore[reportUnnecessaryIsInstance] - of a stranger
-        _refuse(
-            f"kv_cache.when({shown(condition)})", "a condition: kv_cache.flag(name), cell.has(), slots[request].has()"
-        )
+        _refuse(f"pages.when({shown(condition)})", "a condition: pages.flag(name), cell.has(), slots[request].has()")
     trace, where = _trace(), _here()
     number = condition.used()
     with trace.inside(_Scope(f"the branch of line {where.line}"), where) as ops:
@@ -462,7 +460,7 @@ def otherwise() -> Generator[None]:
     trace, where = _trace(), _here()
     scope = trace.scopes[-1]
     if scope.branch is None or scope.ops[-1] is not scope.branch[0]:
-        _refuse("kv_cache.otherwise() with no kv_cache.when(...) right before it", "a branch to be the other of")
+        _refuse("pages.otherwise() with no pages.when(...) right before it", "a branch to be the other of")
     (before, holds), scope.branch = scope.branch, None
     with trace.inside(_Scope(f"the branch of line {where.line}"), where) as ops:
         yield
@@ -490,7 +488,7 @@ def cell(name: str = "") -> PageCell:
 def slots(requests: TracedRequests, name: str = "") -> PageSlots:
     """An empty place for each request."""
     if not isinstance(requests, TracedRequests):  # pyright: ignore[reportUnnecessaryIsInstance] - of a stranger
-        _refuse(f"kv_cache.slots({shown(requests)})", "the program's requests")
+        _refuse(f"pages.slots({shown(requests)})", "the program's requests")
     return PageSlots(_trace(), _place(name, each=True))
 
 
@@ -558,7 +556,7 @@ def wait(stream: str, event: PageEvent) -> None:
     """Later work of ``stream`` begins after ``event``."""
     number = _event(event)
     if number is None:
-        _refuse("a wait for no event", 'kv_cache.wait("copies", event)')
+        _refuse("a wait for no event", 'pages.wait("copies", event)')
     _trace().add(StreamWait(_here(), _stream(stream), number))
 
 
@@ -578,7 +576,7 @@ def _check_jumps(trace: _Trace) -> None:
             _refuse(
                 found[0],
                 "bodies that run to their end; a return stands at the end of the function only",
-                "write the other case under kv_cache.otherwise()",
+                "write the other case under pages.otherwise()",
                 Location(code.co_filename, found[1]),
             )
 
@@ -626,10 +624,10 @@ class PageProgram:
 
 
 def program(function: Callable[..., Any]) -> PageProgram:
-    """Decorate a function as a cache program; its parameters are annotated ``kv_cache.Pool``, ``Requests``, ``Page``,
+    """Decorate a function as a cache program; its parameters are annotated ``pages.Pool``, ``Requests``, ``Page``,
     ``Table``. What it returns (a page, a table, or a tuple of them) belongs to the caller."""
     if not isinstance(function, FunctionType | MethodType):
-        help = "write @kv_cache.program above `def`"
+        help = "write @pages.program above `def`"
         fail("PAG009", found=f"{type_shown(function)} as a cache program", required="a function", help=help)
     return PageProgram(function)
 
@@ -686,7 +684,7 @@ def _argument(trace: _Trace, parameter: inspect.Parameter, where: Location) -> o
         return made
     return _refuse(
         f"the parameter {parameter}",
-        "parameters annotated kv_cache.Pool, kv_cache.Requests, kv_cache.Page or kv_cache.Table",
+        "parameters annotated pages.Pool, pages.Requests, pages.Page or pages.Table",
         where=where,
     )
 

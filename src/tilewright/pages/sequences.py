@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tilewright.diag import fail, shown
-from tilewright.kv_cache.handles import PAGE
-from tilewright.kv_cache.pool import PagePool, PassingEvent, counted
-from tilewright.kv_cache.prefix import token_ids
-from tilewright.kv_cache.tables import BlockTable, Discharge, Int32s, SlotMapping, padded
+from tilewright.pages.handles import PAGE
+from tilewright.pages.pool import PagePool, PassingEvent, counted
+from tilewright.pages.prefix import token_ids
+from tilewright.pages.tables import BlockTable, Discharge, Int32s, SlotMapping, padded
 
 _NO_PAGE = -1
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.diag import Diagnostic, Label
-from tilewright.kv_cache.programs.heap import NONE, Heap, PathStep, RequestSlots, apart
-from tilewright.kv_cache.programs.ops import (
+from tilewright.pages.programs.heap import NONE, Heap, PathStep, RequestSlots, apart
+from tilewright.pages.programs.ops import (
     AskPlace,
     Body,
     CacheProgram,
@@ -28,7 +28,7 @@ from tilewright.kv_cache.programs.ops import (
     made_by,
     walk,
 )
-from tilewright.kv_cache.programs.transfer import PageViolation, apply, leak
+from tilewright.pages.programs.transfer import PageViolation, apply, leak
 
 STATES = 512
 """The most states at one point of a program; programs with more are undecided."""

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from support.page_oracle import all_runs, random_runs
 from support.page_programs import random_program
 from support.slow import rest_slow
-from tilewright.kv_cache.programs import transfer
-from tilewright.kv_cache.programs.checker import check
-from tilewright.kv_cache.programs.ops import CacheProgram
+from tilewright.pages.programs import transfer
+from tilewright.pages.programs.checker import check
+from tilewright.pages.programs.ops import CacheProgram
 
 pytestmark = pytest.mark.sample(1)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.kv_cache.programs.heap import Cover, Duty, Heap, Held, Stored, least, least_hazards
-from tilewright.kv_cache.programs.ops import (
+from tilewright.pages.programs.heap import Cover, Duty, Heap, Held, Stored, least, least_hazards
+from tilewright.pages.programs.ops import (
     AppendTokens,
     AskPlace,
     CaptureGraph,
@@ -140,7 +140,7 @@ def _hazard(op: PageOp, heap: Heap, handle: int, held: Held, stream: str, writes
                 handle,
                 f"a {does} on stream {stream!r} while a launch on {other!r} {did} the page",
                 f"work on {stream!r} that is ordered behind it",
-                f'event = kv_cache.record("{other}"); kv_cache.wait("{stream}", event)',
+                f'event = pages.record("{other}"); pages.wait("{stream}", event)',
             )
 
 
@@ -256,7 +256,7 @@ def _ended(op: PageOp, heap: Heap, handle: int, duty: Duty, after: int | None, w
         handle,
         f"{who} on stream {' and '.join(map(repr, streams))} may still run",
         "every launch that uses a page has ended when the page is free",
-        f'kv_cache.fence() before it, or event = kv_cache.record("{streams[0]}") behind the launch, '
+        f'pages.fence() before it, or event = pages.record("{streams[0]}") behind the launch, '
         "then release(after=event)",
     )
 
@@ -289,7 +289,7 @@ def _take(op: TakeFromPlace, heap: Heap) -> None:
             op.result,
             f"{op.place.name} is empty",
             "a place that holds a page",
-            f"with kv_cache.when(place.has()): around it, if {op.place.name} may be empty",
+            f"with pages.when(place.has()): around it, if {op.place.name} may be empty",
         )
     heap.handles[op.result] = held
     heap.step(op.where, f"taken from {op.place.name}", op.result)

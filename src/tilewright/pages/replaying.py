@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.diag import fail
-from tilewright.kv_cache.handles import GENERATION, PAGE, PAGE_BITS
-from tilewright.kv_cache.oplog import OperationLog, Primitive
+from tilewright.pages.handles import GENERATION, PAGE, PAGE_BITS
+from tilewright.pages.oplog import OperationLog, Primitive
 
 
 class ReplayedPool:
