@@ -201,8 +201,8 @@ def debug_build(certified: Any, kernel: Any) -> Any:
 def refuted(kernel: Any) -> tuple[str, str, str] | None:
     """Code, detail and the other side of the clash, if the checker refutes the kernel's protocol."""
     from tilewright.base.verdict import Refuted
-    from tilewright.contract import verify
     from tilewright.transport.protocol import protocols_of
+    from tilewright.verify import verify
 
     for protocol in protocols_of(kernel):
         verification = verify(protocol)

@@ -35,7 +35,7 @@ WAYS = ("judged", "registers", "unjudged")
 
 def build(only: str) -> None:
     """Our kernels, one for each way, and the dense one."""
-    from tilewright.compiler import products, promises
+    from tilewright.compiler import index_promises, products
     from tilewright.ops import kernels
     from tilewright.schedule.hopper import promise_gate
 
@@ -43,18 +43,18 @@ def build(only: str) -> None:
     absent: dict[str, Any] = dict.fromkeys(("sinks", "lse", "q_used", "k_used"))
     kernel = kernels.varlen_attention(varlen.WIDTH)
     dtypes = {"q_offsets": "i32", "k_offsets": "i32", **rows}
-    kept = promise_gate.chained, promises.promises_of, products.require_gate
+    kept = promise_gate.chained, index_promises.promises_of, products.require_gate
     for way in WAYS:
         if way == "registers":
             promise_gate.chained = lambda _: False  # type: ignore
         if way == "unjudged":
-            promises.promises_of, products.require_gate = lambda _: (), lambda *_: ()  # type: ignore
+            index_promises.promises_of, products.require_gate = lambda _: (), lambda *_: ()  # type: ignore
         if only in way:
             made, seconds = store(
                 f"varlen_launch_{way}", lambda **o: interior.anew(kernel, **o), dtypes=dtypes, causal=True, **absent
             )
             print(f"{way}: {seconds:.1f} s", [(k.symbol, k.registers, k.spill_bytes) for k in made.kernels], flush=True)
-        promise_gate.chained, promises.promises_of, products.require_gate = kept
+        promise_gate.chained, index_promises.promises_of, products.require_gate = kept
     store("varlen_dense", kernels.attention(varlen.WIDTH).compile, dtypes=rows, lse=None, causal=True)
 
 

@@ -1,4 +1,4 @@
-"""Exhaustive agreement of the checker with the explorer on tiny protocols.
+"""Exhaustive agreement of the checker with the model checker on tiny protocols.
 
     python tools/agree.py --ops N [--letters N] [--json FILE] [--seconds N]
 
@@ -6,10 +6,10 @@ All programs of two roles of one thread, one loop each, with at most N ops in to
 of one and of two slots. Of a program and its mirror image (roles exchanged) one is looked at; slots are used in turn,
 so their symmetry is the counter's.
 
-Both ways to prove are asked apart: the event graph and the canonical runs. The judge is the explorer: all interleavings
-at 0 to 5 turns. A program whose roles begin with two op lists that already go wrong (other than by ending) is bad
-without being explored again. Where the judge finds nothing, the checker should prove; where it finds something, neither
-way may.
+Both ways to prove are asked apart: the event graph and the canonical runs. The judge is the model checker: all
+interleavings at 0 to 5 turns. A program whose roles begin with two op lists that already go wrong (other than by
+ending) is bad without being explored again. Where the judge finds nothing, the checker should prove; where it finds
+something, neither way may.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from random import Random
 
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.contract import Policy, check
-from tilewright.contract.explore import exhaust
-from tilewright.contract.fold import folded
-from tilewright.contract.parametric import prove
-from tilewright.contract.rules import Rule
-from tilewright.contract.runs.search import MAX_STATES, interpreter, search
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Buffer, By, Loop, MbarrierArray, Protocol, Role, Step, Symbol
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import apart
+from tilewright.verify import Policy, check
+from tilewright.verify.canonical_runs.search import MAX_STATES, interpreter, search
+from tilewright.verify.fold import folded
+from tilewright.verify.model_checker import exhaust
+from tilewright.verify.parametric import prove
+from tilewright.verify.rules import Rule
 
 K = sym("k")
 TURNS = (1, 2, 3, 0, 4, 5)
@@ -100,7 +100,7 @@ def programs(total: int, letters: int = 8) -> Iterator[tuple[Word, Word]]:
 
 @dataclass
 class Judge:
-    """The explorer's opinions, with the beginnings that it has found bad."""
+    """The model checker's opinions, with the beginnings that it has found bad."""
 
     hopeless: set[tuple[Word, Word]] = field(default_factory=set[tuple[Word, Word]])
     """Beginnings that go wrong in their first turn whatever follows."""

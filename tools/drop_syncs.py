@@ -3,8 +3,8 @@
     python tools/drop_syncs.py [--json FILE]
 
 Each mutant must be refuted under a code that names its kind of fault, or proved: then the op is *unneeded*, the
-explorer must find nothing either, and ``UNNEEDED`` must explain it. The protocols are extracted from the lowered matmul
-and attention; the hand-written ping-pong GEMM joins them.
+model checker must find nothing either, and ``UNNEEDED`` must explain it. The protocols are extracted from the lowered
+matmul and attention; the hand-written ping-pong GEMM joins them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from tilewright.base.dtypes import bf16
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.program import plan
 from tilewright.compiler.requests import Request, default_facts
-from tilewright.contract import verify
-from tilewright.contract.explore import adversarial
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -32,6 +30,8 @@ from tilewright.protocol import ops
 from tilewright.protocol.edit import NodePath, replaced, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import verify
+from tilewright.verify.model_checker import adversarial
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from attention import attention
@@ -118,7 +118,7 @@ def verdict(mutant: Mutant) -> str:
         case Proved():
             if type(mutant.step.op) not in UNNEEDED:
                 return "proved without it"
-            return "unneeded" if _nothing_found(mutant.protocol) else "proved, and the explorer disagrees"
+            return "unneeded" if _nothing_found(mutant.protocol) else "proved, and the model checker disagrees"
         case unknown:
             return str(unknown)
 

@@ -1,11 +1,11 @@
-"""Alters the effects of each op in turn: some protocol must then set a prover and the explorer at odds.
+"""Alters the effects of each op in turn: some protocol must then set a prover and the model checker at odds.
 
     python tools/effect_mutants.py [--json FILE] [--only OP] [--drawn N]
 
-The provers read ``protocol.effects``, the explorer does not. If the table says of an op what is not so, a protocol must
-show it: one that the explorer breaks is proved, or one that the explorer exhausts without a problem is proved no more.
-An alteration drops an effect, or changes one field of one: a flag, a choice, a count, a queue. Protocols are those of
-the other campaigns, mutants of them, and small ones drawn (``random_agree``).
+The provers read ``protocol.effects``, the model checker does not. If the table says of an op what is not so, a protocol
+must show it: one that the model checker breaks is proved, or one that the model checker exhausts without a problem is
+proved no more. An alteration drops an effect, or changes one field of one: a flag, a choice, a count, a queue.
+Protocols are those of the other campaigns, mutants of them, and small ones drawn (``random_agree``).
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from tilewright.protocol.effects import (
 )
 from tilewright.protocol.model import steps
 from tilewright.protocol.operands import FenceSpace, Scope, Sem
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
 
 STATES = 1_200
-"""States that the explorer may visit in an instance."""
+"""States that the model checker may visit in an instance."""
 
 RUNS = 60
 """Decision points of the canonical runs."""
@@ -83,7 +83,7 @@ class Alteration:
 
 @dataclass(frozen=True)
 class Case:
-    """A protocol with the explorer's opinion, 'good' or 'bad', and which prover proves it as things are."""
+    """A protocol with the model checker's opinion, 'good' or 'bad', and which prover proves it as things are."""
 
     name: str
     protocol: Protocol
@@ -378,7 +378,7 @@ def pool(count: int, each: int) -> Iterator[tuple[str, Protocol]]:
 
 
 def cases(found: Iterable[tuple[str, Protocol]]) -> list[Case]:
-    """The protocols of which the explorer has a settled opinion, small ones first."""
+    """The protocols of which the model checker has a settled opinion, small ones first."""
     out: list[Case] = []
     for name, p in found:
         if sum(1 for role in p.roles for _ in steps(role.body)) <= MOST_STEPS:
@@ -406,7 +406,7 @@ def shown(alteration: Alteration, found: Iterable[Case]) -> str:
 
 
 def at_odds(case: Case) -> str:
-    """How a prover contradicts the explorer; empty if none does."""
+    """How a prover contradicts the model checker; empty if none does."""
     try:
         graph, runs = answers(case.protocol, RUNS)
     except Exception as error:  # an engine that an effect brings down has noticed it

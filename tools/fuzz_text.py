@@ -25,9 +25,9 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parent))
 
 from campaign.corpus import everything
-from tilewright.contract import verify
 from tilewright.diag import TilewrightError
 from tilewright.protocol import from_text, to_text
+from tilewright.verify import verify
 
 NUMBERS = (
     "0", "1", "2", "3", "-1", "31", "32", "255", "2**31", "1048576", "10**12", "4611686018427387904", "1.5", "True",

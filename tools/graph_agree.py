@@ -1,10 +1,10 @@
-"""The parametric proof alone against the explorer: whatever it proves must be good.
+"""The parametric proof alone against the model checker: whatever it proves must be good.
 
     python tools/graph_agree.py [--ops N] [--sample N] [--mutants N] [--variants N] [--states N] [--seed N]
 
 Three tables: protocols of two roles with at most N ops over the alphabet of ``agree.py`` (or a sample of each size),
-mutants and right variants of the corpora of ``mutate.py``. A proved protocol that the explorer breaks is printed as
-UNSOUND, and the exit status is 1.
+mutants and right variants of the corpora of ``mutate.py``. A proved protocol that the model checker breaks is printed
+as UNSOUND, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import agree
 import mutate
 from tilewright.base.verdict import Proved
-from tilewright.contract.parametric import prove
 from tilewright.protocol import Protocol
+from tilewright.verify.parametric import prove
 
 
 def table(title: str, pool: Iterable[tuple[str, Protocol, str]], states: int) -> int:
-    """Prints counts and times; returns how many proofs the explorer contradicts. An empty opinion is asked for."""
+    """Prints counts and times; returns how many proofs the model checker contradicts. An empty opinion is asked for."""
     counts: Counter[str] = Counter()
     seconds: list[float] = []
     unsound = 0

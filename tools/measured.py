@@ -206,11 +206,11 @@ def dependent_launches() -> Iterator[str]:
     """A layer of the decode chain launched in every way."""
     rows = result("dependent_launch")["rows"]
     ways = [name for name in rows[0]["us_of_layer"] if name != "plain"]
-    yield f"| way, of the same launched plainly | {' | '.join(r['case'].split()[-1] for r in rows)} |"
+    yield f"| variant, relative to plain | {' | '.join(r['case'].split()[-1] for r in rows)} |"
     yield f"| plain, us a layer | {' | '.join(format(r['us_of_layer']['plain'], '.1f') for r in rows)} |"
     for way in ways:
         cells = (f"{r['of_plain'][way]:.3f}" if way in r["of_plain"] else "" for r in rows)
-        yield f"| {way} | {' | '.join(cells)} |"
+        yield f"| {way.replace('so, ', 'the same, ')} | {' | '.join(cells)} |"
 
 
 def attention_orders(mask: str, *taken: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Campaigns that test the contract checker against the explorer: mutants, and right variants.
+"""Campaigns that test the protocol verifier against the model checker: mutants, and right variants.
 
     python tools/mutate.py mutants  --out FILE.jsonl [--limit N] [--seed N] [--states N] [--seconds N]
     python tools/mutate.py variants --out FILE.jsonl [...]
@@ -6,10 +6,10 @@
     python tools/mutate.py recheck FILE.jsonl --out FILE2.jsonl      the checker again, the judge's opinions kept
 
 One line of JSON for each protocol, written at once: a campaign may be stopped and goes on where it was. The order is
-drawn with the seed, ``--each`` limits the mutants drawn of one protocol. The judge is the explorer alone: every
+drawn with the seed, ``--each`` limits the mutants drawn of one protocol. The judge is the model checker alone: every
 interleaving of five instances (up to 5 steps, 2 tiles), or 200 adversarial runs where one can't be exhausted. A
-refutation rests on the explorer too: it is reported with the schedule that the explorer found, so for refuted mutants
-the judge is not asked again unless ``--all``. Times are of the processor.
+refutation rests on the model checker too: it is reported with the schedule that the model checker found, so for refuted
+mutants the judge is not asked again unless ``--all``. Times are of the processor.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from campaign.judge import opinion
 from campaign.operators import mutants
 from campaign.variants import kept, pipelines
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.contract import check
 from tilewright.protocol import Protocol, to_text
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import spots
+from tilewright.verify import check
 
 corpus = small
 
 
 def judged(protocol: Protocol, max_states: int) -> str:
-    """The explorer's opinion alone."""
+    """The model checker's opinion alone."""
     return opinion(protocol, max_states, 0)[0]
 
 
@@ -219,7 +219,7 @@ def main() -> None:
         sub.add_argument("--limit", type=int, default=0, help="protocols drawn; 0: all")
         sub.add_argument("--each", type=int, default=0, help="mutants drawn of one protocol; 0: all")
         sub.add_argument("--seed", type=int, default=0)
-        sub.add_argument("--states", type=int, default=3000, help="states the explorer may visit per instance")
+        sub.add_argument("--states", type=int, default=3000, help="states the model checker may visit per instance")
         sub.add_argument("--seconds", type=float, default=0, help="stop after this long; 0: at the end")
         sub.add_argument("--all", action="store_true", help="ask the judge about refuted protocols too")
     sub = commands.add_parser("report")

@@ -23,9 +23,9 @@ from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
 
 from campaign.corpus import everything
 from tilewright.base.verdict import Refuted, Unknown
-from tilewright.contract import check
-from tilewright.contract.parametric import prove
 from tilewright.protocol.model import Protocol
+from tilewright.verify import check
+from tilewright.verify.parametric import prove
 
 
 def protocols() -> dict[str, Protocol]:

@@ -27,7 +27,7 @@ from tilewright.artifact.bundle import read
 from tilewright.artifact.schema import Launch
 from tilewright.diag import TilewrightError
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 OTHER = {
     "add.": "sub.", "sub.": "add.", "mul.": "add.", "shl.": "shr.", "shr.": "shl.", "and.": "or.", "or.": "and.",

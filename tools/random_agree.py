@@ -1,4 +1,4 @@
-"""Random small protocols of the newer forms: neither way to prove may prove what the explorer breaks.
+"""Random small protocols of the newer forms: neither way to prove may prove what the model checker breaks.
 
     python tools/random_agree.py [--count N] [--seed N] [--seconds N] [--family NAME] [--json FILE]
 
@@ -8,7 +8,7 @@ stages between a producer of ``2 n`` turns and consumers of ``n``. Others are dr
 or three CTAs with counters in global memory, ``meetings`` of theirs, ``handed`` numbers once a turn, ``parts`` added in
 a cluster's shared memory, rings of ``accumulators`` in tensor memory. Each is a right protocol with up to three
 changes, or none: an op dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the
-explorer: all interleavings at 0 to 3 turns.
+model checker: all interleavings at 0 to 3 turns.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from agree import answers
 from tilewright.base.expr import Const as C
 from tilewright.base.expr import Expr, sym
-from tilewright.contract.explore import exhaust
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 from tilewright.protocol.model import By
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
+from tilewright.verify.model_checker import exhaust
 
 RANK = sym("cta")
 MAX_STATES = 1_500
@@ -381,7 +381,7 @@ def drawn(seed: int, only: str = "") -> tuple[str, Protocol] | None:
 
 
 def opinion(protocol: Protocol) -> str:
-    """'bad', 'good' or 'open', by the explorer."""
+    """'bad', 'good' or 'open', by the model checker."""
     complete = True
     for turns in (2, 3, 1, 0) if protocol.symbols else (0,):
         found = exhaust(

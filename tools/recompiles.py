@@ -28,7 +28,7 @@ from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.codegen.assemble import OPTIONS, nvrtc
 from tilewright.diag import TilewrightError
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 
 class Compiled:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tilewright.base.verdict import Proved
 from tilewright.compiler.synchronise import synthesised
-from tilewright.contract import check
 from tilewright.protocol import Protocol
 from tilewright.schedule.synchronise import cost
+from tilewright.verify import check
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k

@@ -40,13 +40,13 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
 from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.gc_pause import gc_paused
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.proofs.obligations import prove_protocols
-from tilewright.compiler.recipe import recipe
 from tilewright.diag import TilewrightError
 from tilewright.transport.asynchronous import Role
 from tilewright.transport.text import tile_kernel, transport_kernel
-from tilewright.validate.kernel import compare
-from tilewright.validate.lowering.compare import compare as compare_lowering
+from tilewright.validate.tile_to_transport.compare import compare as compare_lowering
+from tilewright.validate.transport_to_ptx import compare
 
 T = TypeVar("T")
 

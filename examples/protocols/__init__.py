@@ -1,1 +1,1 @@
-"""Protocols written by hand with ``tilewright.protocol.Build``; each is proved in ``tests/contract``."""
+"""Protocols written by hand with ``tilewright.protocol.Build``; each is proved in ``tests/verify``."""

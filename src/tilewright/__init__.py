@@ -78,7 +78,7 @@ from tilewright.lang.elementwise import (
 )
 from tilewright.lang.elementwise import pow_ as pow
 from tilewright.lang.elementwise import round_ as round
-from tilewright.lang.params import KernelFunction, auto, read_kernel
+from tilewright.lang.params import KernelFunction, auto, read_kernel, refuse_options
 from tilewright.lang.random import philox, rand
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
@@ -217,7 +217,7 @@ def check() -> None:
     """Wait for the launches so far, and raise RUN023 if one of them broke a promise about its tensors."""
     from tilewright import runtime  # noqa: PLC0415 - the language must not load the runtime
 
-    runtime.promises.check()
+    runtime.index_promises.check()
 
 
 def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL, *, unique: Any = False) -> Any:
@@ -324,10 +324,11 @@ def kernel(
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 def kernel(
     fn: Callable[..., None] | None = None,
-    *,
+    *more: object,
     numerics: str = "accurate",
     on_out_of_range: str = "skip",
     sentinel: int = -1,
+    **unknown: object,
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorate a function as a kernel. Its body is traced when it is first compiled, never called directly.
 
@@ -339,6 +340,7 @@ def kernel(
     the ``sentinel``, ends the launch with index, tensor and line (SIM022). Elsewhere, and by default, it is skipped.
     """
     scope = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - annotations may use the definer's names
+    refuse_options(more, unknown, scope)
 
     def decorate(function: Callable[..., None]) -> Kernel:
         return Kernel(read_kernel(function, numerics, on_out_of_range, sentinel, scope))

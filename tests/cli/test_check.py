@@ -150,7 +150,7 @@ def test_a_crash_of_ours_has_a_status_of_its_own(ring: Path, monkeypatch: pytest
     def broken(*_: object) -> None:
         raise KeyError("kt")
 
-    monkeypatch.setattr("tilewright.contract.verify", broken)
+    monkeypatch.setattr("tilewright.verify.verify", broken)
     result = tilewright("check", ring)
     assert result.exit_code == 70
     assert "a bug of ours" in result.output

@@ -40,8 +40,8 @@ def written(artifact: Artifact, tmp_path: Path) -> Path:
 def test_a_bundle_as_compiled(artifact: Artifact, tmp_path: Path) -> None:
     result = tilewright("validate", written(artifact, tmp_path))
     assert result.exit_code == 0, result.output
-    assert "kernel_add: validated" in result.output
-    assert "kernel_add: stores what its Tile IR says" in result.output
+    assert "kernel_add: PTX against Transport IR: validated" in result.output
+    assert "kernel_add: Transport IR against Tile IR: validated" in result.output
 
 
 def document(result: Result) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_another_program_is_not_what_the_ir_stores(artifact: Artifact, tmp_path:
     other = replace(artifact, kernels=(changed,), tile_ir=changed.tile_ir)
     result = tilewright("validate", written(other, tmp_path))
     assert result.exit_code == 3
-    assert "kernel_add: not shown to store what its Tile IR says" in result.output
+    assert "kernel_add: Transport IR against Tile IR: undecided" in result.output
     assert "add.py:13: another value is stored to z" in result.output
 
 
@@ -254,4 +254,4 @@ def test_endless_work_on_a_kernel_ends(artifact: Artifact, tmp_path: Path, monke
     result = tilewright("validate", written(artifact, tmp_path), "--seconds", "1")
     assert result.exit_code == 3, result.output
     assert "takes more than 1 seconds of the processor" in result.output
-    assert "kernel_add: validated" in result.output
+    assert "kernel_add: PTX against Transport IR: validated" in result.output

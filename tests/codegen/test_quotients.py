@@ -17,7 +17,7 @@ from tilewright.compiler.proofs.numerics import other_numerics
 from tilewright.lang.enums import BinaryFn
 from tilewright.schedule.transforms import numerics
 from tilewright.tile import dialect as tile
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 
 
 @tw.kernel

@@ -19,7 +19,7 @@ from tilewright.compiler.proofs.numerics import other_numerics
 from tilewright.lang.enums import Numerics
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 
 
 def scaled(numerics: str) -> tw.Kernel:

@@ -23,12 +23,11 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.differential import run_differential_test
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.rewritten import certify_clustered
 from tilewright.compiler.proofs.shared_memory import prove_initialised
-from tilewright.compiler.recipe import recipe
 from tilewright.compiler.requests import assumptions_of
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -40,9 +39,10 @@ from tilewright.tile.attributes import ExprAttr, coord_attr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocol_of
-from tilewright.validate.kernel import compare as compare_ptx
-from tilewright.validate.lowering.compare import Unlike, compare
-from tilewright.validate.recipe import shared_faults
+from tilewright.validate.launch_recipe import shared_faults
+from tilewright.validate.tile_to_transport.compare import Unlike, compare
+from tilewright.validate.transport_to_ptx import compare as compare_ptx
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

@@ -21,7 +21,7 @@ from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
 from tilewright.compiler import differential
-from tilewright.compiler.recipe import recipe
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.sampled_arguments import SampledTensor, sample_arguments
 from tilewright.hw.target import SM90A
 from tilewright.simulate.arguments import bind

@@ -18,7 +18,6 @@ from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.obligations import missing, prove_descriptors
 from tilewright.compiler.tracing import Tracing
-from tilewright.contract.rules import Rule
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle
 from tilewright.tile.dialect import ExprAttr
@@ -26,6 +25,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import OperandNumbers, TmaAttr, TmaNumbers, WgmmaOperandAttr
 from tilewright.transport.text import transport_kernel
+from tilewright.verify.rules import Rule
 
 pytestmark = pytest.mark.sample(3)
 

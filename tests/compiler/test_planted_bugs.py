@@ -44,7 +44,7 @@ def test_nothing_is_planted_twice_or_in_what_is_trusted() -> None:
     with pytest.raises(ValueError, match="taken twice"):
         check((ONE, ONE))
     with pytest.raises(ValueError, match="is trusted"):
-        check((replace(ONE, file="validate/kernel.py", old="def compare(", new="def compared("),))
+        check((replace(ONE, file="validate/transport_to_ptx.py", old="def compare(", new="def compared("),))
 
 
 @pytest.mark.parametrize(

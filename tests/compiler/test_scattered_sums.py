@@ -24,7 +24,7 @@ from tilewright.lang.enums import AtomicFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import AtomicFnAttr, ExprAttr
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 
 
 def planned(kernel: tw.Kernel) -> PlannedKernel:

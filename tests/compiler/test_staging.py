@@ -30,7 +30,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import coord_attr
 from tilewright.transport import dialect as transport
 from tilewright.transport.text import tile_kernel, transport_kernel
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 pytestmark = pytest.mark.sample(1)
 

@@ -11,12 +11,12 @@ from support.pipeline_roles import fill
 from support.slow import rest_slow
 from tilewright.base.verdict import Proved
 from tilewright.compiler.synchronise import prover, synthesised, unneeded_syncs
-from tilewright.contract import check
 from tilewright.protocol import Build
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import replaced, spots, step_at
 from tilewright.schedule.synchronise import cost, stripped, synchronised
 from tilewright.schedule.synchronise.cost import is_sync
+from tilewright.verify import check
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from synthesise_syncs import EXAMPLES

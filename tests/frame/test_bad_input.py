@@ -16,10 +16,11 @@ import pytest
 
 import tilewright as tw
 from support.fake_driver import Device, FakeDriver, FakeTensor
-from tilewright import runtime
+from tilewright import pages, runtime
 from tilewright.artifact.bundle import from_bytes, to_bytes
 from tilewright.artifact.schema import Artifact
 from tilewright.diag import TilewrightError
+from tilewright.protocol import from_text
 
 Array = np.ndarray[Any, Any]
 
@@ -160,6 +161,13 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
     "an extent that no launch has": ("LNG029", lambda: copy.plan(static={"N": 10**20})),
     "one dtype for all": ("LNG029", lambda: copy.compile(dtypes="bf16")),  # pyright: ignore[reportArgumentType]
     "unsupported dtype by name": ("JIT003", lambda: copy.compile(dtypes={"x": "f64"})),
+    "an option that no kernel has": ("LNG001", lambda: tw.kernel(numeric="fast")),  # pyright: ignore[reportCallIssue]
+    "two functions": ("LNG001", lambda: tw.kernel(copy.fn, copy.fn)),  # pyright: ignore[reportCallIssue]
+    "a keyword that no kernel has": ("LNG029", lambda: copy.compile(bm=4)),
+    "an extent that is no int": ("LNG029", lambda: copy.plan(static={"N": "a"})),  # pyright: ignore[reportArgumentType]
+    "a switch that is no bool": ("LNG029", lambda: copy.compile(debug="no")),  # pyright: ignore[reportArgumentType]
+    "an unknown target": ("JIT004", lambda: copy.plan("sm_90")),
+    "an option of the kernel for one compilation": ("LNG029", lambda: copy.compile(numerics="fast")),
     "tile too large": ("LNG005", _large),
     "if": ("LNG006", lambda: traced(_branch)),
     "while": ("LNG006", lambda: traced(_loop)),
@@ -182,6 +190,8 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
     "two devices": ("RUN011", lambda: launch(on(4096), on(8192, 1), devices=2)),
     "a truncated bundle": ("ART003", lambda: read(lambda data: data[: len(data) // 2])),
     "an altered bundle": ("ART004", lambda: read(lambda data: data[:3000] + bytes([data[3000] ^ 1]) + data[3001:])),
+    "no cache program": ("PAG009", lambda: pages.program(3)),  # pyright: ignore[reportArgumentType]
+    "no text of a protocol": ("MBR007", lambda: from_text(3)),  # pyright: ignore[reportArgumentType]
     "no bundle": ("ART001", lambda: read(lambda _: b"hello")),
 }
 

@@ -248,7 +248,7 @@ def test_a_new_op_of_transport_is_said_in_four_rooms(sources: Path) -> None:
     insert(file, r"^OPS = \[", "Clamp, ")
     name = "from tilewright.transport.ops.elementwise import Approximate as Approximate\n"
     insert(sources / "transport/dialect.py", name, name.replace("Approximate", "Clamp"))
-    for path in ("codegen/scalars.py", "simulate/compute.py", "validate/lowering/scalars.py"):
+    for path in ("codegen/scalars.py", "simulate/compute.py", "validate/tile_to_transport/scalars.py"):
         line = quoted(rf"\| `src/tilewright/{path}` \| `([^`]*)`")
         prefix = "" if path.startswith("simulate") else "t."
         at = rf"(?=        case {prefix}Approximate)"

@@ -113,12 +113,12 @@ def test_forbidden_imports(contract: str, copy: Path) -> None:
     ("contract", "room", "through", "module"),
     [
         ("runtime", "runtime", "hw", "numpy"),
-        ("contract", "contract", "protocol", "xdsl"),
-        ("explorer", "contract.explore", "protocol", "tilewright.protocol.graph"),
+        ("verify", "verify", "protocol", "xdsl"),
+        ("model-checker", "verify.model_checker", "protocol", "tilewright.protocol.graph"),
         ("ptx", "ptx", "hw", "tilewright.layout"),
         ("torch", "jit", "base", "torch"),
         ("proofs", "compiler.proofs", "transport", "tilewright.schedule"),
-        ("pages", "pages", "runtime", "tilewright.compiler"),
+        ("kv-cache", "pages", "runtime", "tilewright.compiler"),
     ],
 )
 def test_contracts_that_count_indirect_imports(contract: str, room: str, through: str, module: str, copy: Path) -> None:

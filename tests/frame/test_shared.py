@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from planted.shared import SHARED  # noqa: E402
 
-JUDGES = ("compiler/proofs", "contract", "ptx", "simulate", "validate")
+JUDGES = ("compiler/proofs", "verify", "ptx", "simulate", "validate")
 APART = {("diag/__init__.py", "fail")}
 """Judges nothing: it raises what its caller says."""
 

@@ -28,7 +28,7 @@ from tilewright.simulate import run
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.tracer import trace
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 
 
 @tw.kernel

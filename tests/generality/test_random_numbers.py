@@ -20,7 +20,7 @@ from support.randoms import KNOWN, philox, uniform
 from tilewright.diag import TilewrightError
 from tilewright.lang.signature import Signature
 from tilewright.tile.tracer import trace
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 
 pytestmark = pytest.mark.sample(1)
 

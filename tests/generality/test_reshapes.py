@@ -19,7 +19,7 @@ from support.reshapes import RESHAPES
 from support.slow import rest_slow
 from tilewright.jit.outputs import uses_of
 from tilewright.transport.text import tile_kernel, transport_kernel
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 
 pytestmark = pytest.mark.sample(4)
 

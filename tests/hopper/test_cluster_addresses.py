@@ -19,7 +19,7 @@ from support import products as p
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 pytestmark = pytest.mark.sample(1)
 

@@ -20,10 +20,9 @@ from tilewright.base.verdict import Proved, Refuted
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.compiler.recipe import recipe
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.protocol.access import AccessKind, IndexRole
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -33,6 +32,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

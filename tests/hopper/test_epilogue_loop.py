@@ -27,8 +27,8 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare as compare_ptx
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
+from tilewright.validate.transport_to_ptx import compare as compare_ptx
 
 pytestmark = pytest.mark.sample(1)
 

@@ -20,7 +20,6 @@ from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.contract import check
 from tilewright.hw.tensormap import Swizzle
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
@@ -30,6 +29,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import TmaAttr
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(4)
 

@@ -15,12 +15,12 @@ from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.contract import check
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport.protocol import protocols_of
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

@@ -16,7 +16,7 @@ import pytest
 import tilewright as tw
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler import differential
-from tilewright.compiler.recipe import recipe
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.ptx.machine.matrices import accumulate_bytes
 from tilewright.simulate.tensor_core import fp8_product
 from tilewright.transport import asynchronous as a

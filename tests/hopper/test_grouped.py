@@ -23,8 +23,8 @@ from tilewright.artifact.schema import CHECKED, Artifact
 from tilewright.base.dtypes import i32
 from tilewright.base.expr import TRUE, Const, Sym, all_of
 from tilewright.base.verdict import Proved, Refuted, Unknown
+from tilewright.compiler.index_promises import gated_roles
 from tilewright.compiler.products import prove
-from tilewright.compiler.promises import gated_roles
 from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.promise_gate import require_gate

@@ -25,7 +25,6 @@ from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.proofs.uniform import prove_uniform
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
@@ -33,6 +32,7 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

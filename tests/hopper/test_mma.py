@@ -20,14 +20,14 @@ from tilewright.artifact.schema import Launch
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler import differential
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
-from tilewright.compiler.recipe import recipe
 from tilewright.compiler.validated import validated
 from tilewright.hw.target import SM80, SM100A, Target
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RNG = np.random.default_rng(8)

@@ -19,7 +19,6 @@ from tilewright.base.verdict import Proved, Refuted
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.contract import check
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile.attributes import ExprAttr
@@ -27,6 +26,7 @@ from tilewright.tile.ops import ops_before
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

@@ -14,14 +14,14 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.contract import check
-from tilewright.contract.explore import exhaust
 from tilewright.diag import TilewrightError
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import check
+from tilewright.verify.model_checker import exhaust
 
 pytestmark = pytest.mark.sample(1)
 

@@ -23,8 +23,8 @@ from tilewright.base.expr import Const, Sym, parse
 from tilewright.base.verdict import Proved, Unknown
 from tilewright.codegen import cuda
 from tilewright.compiler.counter_bounds import counters_fit
+from tilewright.compiler.index_promise_tests import run_promise_tests
 from tilewright.compiler.program import plan
-from tilewright.compiler.promise_tests import run_promise_tests
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.queue import QUEUE, prove_queue
@@ -43,7 +43,7 @@ from tilewright.tile.ops import NEXT
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.counters import uncounted
-from tilewright.validate.recipe import recipe_faults
+from tilewright.validate.launch_recipe import recipe_faults
 
 pytestmark = pytest.mark.sample(1)
 

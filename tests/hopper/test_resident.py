@@ -10,13 +10,13 @@ from support import products as p
 from tilewright import simulate
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.contract import check
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper import lower
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import asynchronous as a
 from tilewright.transport.dialect import Kernel
 from tilewright.transport.protocol import protocol_of
+from tilewright.verify import check
 
 RNG = np.random.default_rng(7)
 

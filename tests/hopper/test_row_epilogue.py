@@ -25,7 +25,6 @@ from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.requests import assumptions_of
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.conflicts import shared_uses
@@ -37,6 +36,7 @@ from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

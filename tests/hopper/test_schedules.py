@@ -19,17 +19,17 @@ from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM80, SM100A, Target
 from tilewright.protocol.cycle import critical_cycle
 from tilewright.protocol.graph import graph_of
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.simulate.values import memory_dtype
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocol_of
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(3)
 

@@ -18,7 +18,6 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
@@ -27,6 +26,7 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

@@ -21,11 +21,10 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler import differential
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.compiler.recipe import recipe
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -37,7 +36,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.ops.base import exprs
 from tilewright.transport.protocol import protocols_of
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

@@ -28,9 +28,6 @@ from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.requests import assumptions_of
-from tilewright.contract import check
-from tilewright.contract.rules import Policy
-from tilewright.contract.runs.search import interpreter, search
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.facts import CallFacts, TensorFacts
@@ -43,6 +40,9 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport.descriptor_attrs import LAYOUT_ATTRIBUTES
 from tilewright.transport.dialect import Transport
 from tilewright.transport.protocol import protocol_of
+from tilewright.verify import check
+from tilewright.verify.canonical_runs.search import interpreter, search
+from tilewright.verify.rules import Policy
 
 pytestmark = pytest.mark.sample(1)
 

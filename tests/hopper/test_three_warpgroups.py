@@ -17,7 +17,6 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.stores import prove_stores
-from tilewright.contract import check
 from tilewright.jit import Kernel
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
@@ -25,6 +24,7 @@ from tilewright.schedule.hopper.candidates import candidates
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocols_of
+from tilewright.verify import check
 
 pytestmark = pytest.mark.sample(1)
 

@@ -14,13 +14,13 @@ from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.synchronise import with_late_waits
-from tilewright.contract import check
-from tilewright.contract.reorder import reordering
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Step
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import Insertion, NodePath, inserted, replaced, spots, without
 from tilewright.protocol.independence import equivalent, independent
+from tilewright.verify import check
+from tilewright.verify.reorder import reordering
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from protocols import attention, cp_async, gemm, split_k

@@ -1,4 +1,5 @@
-"""Every op of the notation: reads back, has a meaning for the checker and for the explorer; bad input is answered."""
+"""Every op of the notation: reads back, has a meaning for the checker and for the model checker; bad input is
+answered."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ import pytest
 from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.contract import check, verify
-from tilewright.contract.runs.transfers import TRANSFERS
 from tilewright.diag import Severity, TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, By, Protocol, Scope, from_text, lints, to_text
 from tilewright.protocol import ops as o
 from tilewright.protocol.effects import Count
+from tilewright.verify import check, verify
+from tilewright.verify.canonical_runs.transfers import TRANSFERS
 
 C = o.Const
 SLOT, REGION = o.Slot("bar", sym("k") % 2), o.Region("x", sym("k") % 2 * 64, 64)

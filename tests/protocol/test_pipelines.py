@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tilewright.base.expr import Expr, sym
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Pipeline, Protocol, expand, from_text, problems, recover, steps, to_text
@@ -21,6 +20,7 @@ from tilewright.protocol.edit import replaced, spots
 from tilewright.protocol.model import Buffer, By, Loop, Role, Step, Symbol
 from tilewright.protocol.pipelines import Pipelines
 from tilewright.protocol.recover import phase_use, slot_use, stage_use
+from tilewright.verify import check
 
 ROOT = Path(__file__).parents[2]
 MATMUL = (ROOT / "examples/protocols/matmul.txt").read_text()

@@ -10,11 +10,11 @@ import pytest
 
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, from_text, problems, steps, to_text
 from tilewright.protocol import ops as o
+from tilewright.verify import check
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k

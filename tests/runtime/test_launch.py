@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
 import threading
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from support.artifacts import M, N, scale, staged
+from support.artifacts import M, N, promised, scale, staged
 from support.fake_driver import Device, FakeDriver, FakeTensor
 from support.gpu import gpu_present
 from tilewright.artifact import bundle
@@ -38,7 +39,7 @@ from tilewright.base.expr import TRUE, Const, all_of, parse, sym
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import DataType, L2Promotion, OobFill, Swizzle
 from tilewright.hw.tensormap import Interleave as _Interleave
-from tilewright.runtime import Program, check, describe_all, load
+from tilewright.runtime import Program, check, describe_all, index_promises, load
 from tilewright.runtime.arguments import TensorDescription
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.driver import Driver, TensorMapFields
@@ -384,6 +385,8 @@ def test_a_path_is_loaded(tmp_path: Path) -> None:
         load(tmp_path / "no file", fake)
     with refused("ART001", "a dict", "an Artifact, or the path of a bundle"):
         load({}, fake)  # pyright: ignore
+    with refused("ART001", "an int", "an Artifact, or the path of a bundle"):
+        load(3, fake)  # pyright: ignore
 
 
 @pytest.mark.parametrize("value", [[1.0], None, 3, "x", object()])
@@ -651,6 +654,25 @@ def test_close_unloads() -> None:
     p.launch((*xy(), 1.0, 1))
     p.close()
     assert fake.kinds()[-1] == "unload"
+
+
+def test_a_launch_after_close_reports_broken_promises() -> None:
+    fake = FakeDriver()
+    p = load(promised(), fake)
+    arguments = (
+        FakeTensor(X, (8,), dtype="torch.int32"),
+        FakeTensor(Y, (3,), dtype="torch.int64"),
+        FakeTensor(2 * Y, (8,), dtype="torch.float32"),
+    )
+    p.launch(arguments)
+    p.close()
+    p.launch(arguments)
+    ctypes.c_uint32.from_buffer(fake.kept[-1]).value = 1
+    with refused("RUN023", "promised"):
+        index_promises.report()
+    p.close()
+    ctypes.c_uint32.from_buffer(fake.kept[-1]).value = 2
+    index_promises.report()
 
 
 @pytest.mark.skipif(gpu_present(), reason="a GPU is present")

@@ -15,8 +15,8 @@ import pytest
 import tilewright as tw
 from tilewright.artifact.schema import Launch
 from tilewright.base.expr import Expr
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.planned import PlannedKernel
-from tilewright.compiler.recipe import recipe
 from tilewright.diag import TilewrightError
 from tilewright.simulate import run
 from tilewright.transport import dialect as t

@@ -29,7 +29,7 @@ from tilewright.schedule.relayout import classified
 from tilewright.schedule.shared_memory import place_shared
 from tilewright.simulate import run
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 
 pytestmark = pytest.mark.sample(1)
 

@@ -15,7 +15,7 @@ import tilewright.layout
 from support.transport import softmax
 from tilewright import simulate
 
-_FORBIDDEN = ("legal", "protocol", "contract", "layout", "tier", "schedule", "codegen")
+_FORBIDDEN = ("legal", "protocol", "verify", "layout", "tier", "schedule", "codegen")
 
 
 def test_no_module_of_the_simulator_imports_what_it_judges() -> None:

@@ -12,7 +12,7 @@ from tilewright.base.expr import Expr
 from tilewright.lang.schedule import Schedule
 from tilewright.transport import dialect as t
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import ALL, compare
+from tilewright.validate.transport_to_ptx import ALL, compare
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,8 @@ def test_out() -> None:
     torch.testing.assert_close(y, 2 * X)
     assert y._version > before
     assert code_of(lambda: scaled(X, out=torch.empty(3, 3))) == "JIT010"
+    with pytest.raises(TilewrightError, match="help: call it without out="):
+        scaled(X, out=torch.empty(3, 3))
     assert code_of(lambda: scaled(X, out=torch.empty(6, 20, dtype=torch.float16))) == "JIT010"
     assert code_of(lambda: scaled(X.clone().requires_grad_(), out=y)) == "JIT011"
 
@@ -407,6 +409,9 @@ def test_kernels_that_are_no_operators() -> None:
     ):
         assert code_of(lambda declared=declared: tw.op(**declared)(kernel)) == "JIT009", declared
     assert code_of(lambda: tw.op(lambda x: x)) == "JIT009"
+    assert code_of(lambda: tw.op(kernel, backwards=rows)) == "JIT009"
+    with pytest.raises(TilewrightError, match="did you mean backward"):
+        tw.op(backwards=rows)
     assert tw.op(outputs=("y",))(renamed)(X[0]).shape == (20,)
 
 

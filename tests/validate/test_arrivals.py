@@ -9,7 +9,7 @@ from examples.grouped_matmul import grouped_matmul
 
 from support.parsed import transport_kernel
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 NEAR = 15
 """Lines before an arrival in which a load is looked for."""

@@ -13,9 +13,9 @@ from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.ptx.reader import read
 from tilewright.transport.text import transport_kernel
 from tilewright.validate.closed_loops import ClosedLoop, closed_loop
-from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
 from tilewright.validate.registers import EntryRegisters
+from tilewright.validate.transport_to_ptx import compare
 
 HEAD = ".version 9.1\n.target sm_90a\n.address_size 64\n"
 LOOP = """

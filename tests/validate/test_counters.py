@@ -23,7 +23,7 @@ from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.counters import uncounted
-from tilewright.validate.recipe import recipe_faults
+from tilewright.validate.launch_recipe import recipe_faults
 
 pytestmark = pytest.mark.sample(1)
 

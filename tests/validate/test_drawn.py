@@ -19,11 +19,11 @@ from support.parsed import tile_kernel, transport_kernel
 from tilewright.artifact.schema import Artifact, KernelImage, Launch
 from tilewright.compiler.bundle_verdict import Answer, ReadBundle
 from tilewright.transport import dialect as t
-from tilewright.validate import recipe
-from tilewright.validate.kernel import compare as compare_ptx
-from tilewright.validate.lowering.compare import Unlike
-from tilewright.validate.lowering.compare import compare as compare_lowering
+from tilewright.validate import launch_recipe
 from tilewright.validate.match import Difference
+from tilewright.validate.tile_to_transport.compare import Unlike
+from tilewright.validate.tile_to_transport.compare import compare as compare_lowering
+from tilewright.validate.transport_to_ptx import compare as compare_ptx
 
 
 @cache
@@ -233,9 +233,9 @@ def test_a_gate_that_the_program_has_not_is_seen() -> None:
 
 def test_counters_of_clusters_are_zero_where_programs_are_more_than_whole_clusters_run() -> None:
     kernel = transport_kernel(drawn(product())[0].transport_ir)
-    ((_, some),) = recipe._drawn_from(kernel)
+    ((_, some),) = launch_recipe._drawn_from(kernel)
     kernel.cluster = IntAttr(7)
-    ((_, clustered),) = recipe._drawn_from(kernel)
+    ((_, clustered),) = launch_recipe._drawn_from(kernel)
     at_once = kernel.target.sm_count * kernel.min_ctas.data
     programs = next(op for op in kernel.walk() if isinstance(op, t.Draw)).programs.expr
     assert at_once % 7

@@ -11,7 +11,7 @@ from support.generality import CASES
 from tilewright.artifact.schema import Launch
 from tilewright.jit.arrays import describe
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 
 @pytest.mark.parametrize("name", ["mixed_dtypes"])

@@ -18,8 +18,8 @@ from support.indexed import SHORT
 from support.parsed import transport_kernel
 from support.sorts import CASES as SORTS
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
+from tilewright.validate.transport_to_ptx import compare
 
 pytestmark = pytest.mark.sample(2)
 

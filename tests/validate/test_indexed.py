@@ -19,9 +19,9 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.transport.ops.base import exprs
-from tilewright.validate.kernel import compare as compare_ptx
-from tilewright.validate.lowering.compare import compare
 from tilewright.validate.match import Difference
+from tilewright.validate.tile_to_transport.compare import compare
+from tilewright.validate.transport_to_ptx import compare as compare_ptx
 
 pytestmark = pytest.mark.sample(2)
 

@@ -17,8 +17,8 @@ from tilewright.artifact.schema import Artifact, Launch
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
 from tilewright.schedule.facts import CallFacts, TensorFacts
-from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
+from tilewright.validate.transport_to_ptx import compare
 
 pytestmark = pytest.mark.sample(3)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import DTYPES
-from tilewright.validate.lowering.arithmetic import ElementFunctions
-from tilewright.validate.lowering.fingerprints import Fingerprints, key
+from tilewright.validate.tile_to_transport.arithmetic import ElementFunctions
+from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, key
 
 X, Y, Z = (key("element", name) for name in "xyz")
 ONE = np.ones((1, 1), np.uint64)

@@ -17,7 +17,7 @@ from random_programs.families import drawn  # noqa: E402
 from random_programs.text import source  # noqa: E402
 from support.parsed import transport_kernel  # noqa: E402
 from tilewright.artifact.schema import Launch  # noqa: E402
-from tilewright.validate.kernel import compare  # noqa: E402
+from tilewright.validate.transport_to_ptx import compare  # noqa: E402
 
 pytestmark = pytest.mark.sample(1)
 

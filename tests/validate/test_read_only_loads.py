@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 from support.parsed import transport_kernel
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 
 @tw.kernel

@@ -16,7 +16,7 @@ from tilewright.base.expr import FALSE, TRUE, Expr, Sym
 from tilewright.schedule.scan import ScanLowering, StateMap
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.compare import compare
+from tilewright.validate.tile_to_transport.compare import compare
 
 pytestmark = pytest.mark.sample(3)
 

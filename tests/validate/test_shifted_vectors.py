@@ -27,9 +27,9 @@ from tilewright.schedule.facts import CallFacts, Observed, observe_facts
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.ops.base import ExprAttr
-from tilewright.validate.kernel import compare as compare_ptx
-from tilewright.validate.lowering.compare import compare as compare_lowering
 from tilewright.validate.match import Difference
+from tilewright.validate.tile_to_transport.compare import compare as compare_lowering
+from tilewright.validate.transport_to_ptx import compare as compare_ptx
 
 
 @tw.kernel

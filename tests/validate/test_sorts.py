@@ -15,8 +15,8 @@ from support.sorts import CASES
 from tilewright.schedule.sort import SortLowering
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.compare import compare
-from tilewright.validate.lowering.sorting import Network
+from tilewright.validate.tile_to_transport.compare import compare
+from tilewright.validate.tile_to_transport.sorting import Network
 from tilewright.validate.undecided import Undecided
 
 pytestmark = pytest.mark.sample(4)

@@ -18,8 +18,8 @@ from support.slow import rest_slow
 from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
-from tilewright.validate.kernel import compare
-from tilewright.validate.lowering.compare import compare as compare_lowering
+from tilewright.validate.tile_to_transport.compare import compare as compare_lowering
+from tilewright.validate.transport_to_ptx import compare
 
 pytestmark = pytest.mark.sample(1)
 

@@ -16,7 +16,7 @@ import tilewright as tw
 from support.integers import CASES
 from support.parsed import transport_kernel
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.validate.kernel import Difference, compare
+from tilewright.validate.transport_to_ptx import Difference, compare
 
 pytestmark = pytest.mark.sample(1)
 

@@ -11,8 +11,8 @@ import pytest
 from support.example_cases import load
 from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
+from tilewright.validate.transport_to_ptx import compare
 
 _ADVANCES = re.compile(r"\tadd\.s64 \t(%rd\d+), \1, 8192;")
 _LOADED = re.compile(r"\tld\.global\.nc\.v4\.u32 \t\{(%r\d+),")

@@ -13,9 +13,9 @@ from tilewright.base.dtypes import f32
 from tilewright.base.expr import Sym
 from tilewright.codegen.assemble import compile_text
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.compiler.recipe import recipe
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.transport import dialect as t
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 Way: TypeAlias = Literal["descending", "ascending"]
 WAYS: tuple[Way, Way] = ("descending", "ascending")

@@ -1,1 +1,1 @@
-"""Validation campaigns of the contract checker: mutants, right variants, and the judge of both."""
+"""Validation campaigns of the protocol verifier: mutants, right variants, and the judge of both."""

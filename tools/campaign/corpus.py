@@ -9,7 +9,7 @@ from pathlib import Path
 from tilewright.protocol import Protocol, from_text
 
 ROOT = Path(__file__).parents[2]
-for folder in ("examples", "tests", "tests/contract"):
+for folder in ("examples", "tests", "tests/verify"):
     if str(ROOT / folder) not in sys.path:
         sys.path.insert(0, str(ROOT / folder))
 
@@ -19,7 +19,7 @@ from protocols import attention, blackwell, cp_async, gemm, grids, grouped, spli
 
 
 def small() -> dict[str, Protocol]:
-    """The hand-written protocols, at sizes that the explorer can handle."""
+    """The hand-written protocols, at sizes that the model checker can handle."""
     return {
         "cooperative": gemm.cooperative(2, 1),
         "cooperative once": gemm.cooperative(2, 1, persistent=False),

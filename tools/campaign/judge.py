@@ -1,11 +1,11 @@
-"""The explorer's opinion of a protocol; the checker is never asked here."""
+"""The model checker's opinion of a protocol; the checker is never asked here."""
 
 from __future__ import annotations
 
 from campaign.corpus import TILES
-from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.protocol import Protocol
 from tilewright.protocol.edit import apart
+from tilewright.verify.model_checker import Finding, adversarial, exhaust
 
 INSTANCES = ((2, 1), (0, 1), (5, 1), (1, 2), (3, 2))
 """(steps, tiles): as many steps as two stages, none, a ring of two turned twice and one more; one tile, several."""

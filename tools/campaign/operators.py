@@ -11,7 +11,7 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.edit import NodePath, replaced, spots, without
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
 
 TX_BYTES = 16
 

@@ -14,7 +14,7 @@ from tilewright.protocol import Build, PipelineHandle, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import Insertion, NodePath, inserted, rewritten, spots
 from tilewright.protocol.model import By, If, Loop, Node, Step
-from tilewright.protocol.validate import problems
+from tilewright.protocol.well_formed import problems
 
 STYLES = ("generic", "wgmma", "delayed")
 

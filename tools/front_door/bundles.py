@@ -77,7 +77,7 @@ def used(artifact: Artifact) -> str:
         program.launch({p.name: _argument(p, i) for i, p in enumerate(artifact.parameters)})
         for counts in driver.kept:  # as if a step had found every promise broken
             counts[:] = b"\1" * len(counts)
-        runtime.promises.check()
+        runtime.index_promises.check()
     finally:
         program.close()
     return "launched"

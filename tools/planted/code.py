@@ -22,14 +22,14 @@ from tilewright.compiler import products, program
 from tilewright.compiler.build import build
 from tilewright.compiler.bundle_verdict import ReadBundle
 from tilewright.compiler.differential import run_differential_test
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.products import CandidateSearch
-from tilewright.compiler.recipe import recipe
 from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle
 from tilewright.ptx.machine import DecodedTensorMap
 from tilewright.runtime import driver as runtime_driver
 from tilewright.transport.text import tile_kernel, transport_kernel
-from tilewright.validate.kernel import compare
-from tilewright.validate.lowering.compare import compare as compare_lowering
+from tilewright.validate.tile_to_transport.compare import compare as compare_lowering
+from tilewright.validate.transport_to_ptx import compare
 
 ROOT = Path(__file__).parents[2]
 

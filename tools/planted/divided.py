@@ -200,7 +200,7 @@ _PARTS = (
     _bug(
         "parts as arguments say",
         "how many parts there are is no part of what a launch computes",
-        "compiler/recipe",
+        "compiler/launch_recipe",
         "known |= {dim.expr.name: extent.expr for dim, extent in pairs if isinstance(dim.expr, Sym) and OWN in dim.text}",
         "known |= {dim.expr.name: Const(4) for dim, extent in pairs if isinstance(dim.expr, Sym) and OWN in dim.text}",
         "summed_down",

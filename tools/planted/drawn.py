@@ -150,7 +150,7 @@ _DRAWS = (
     _bug(
         "queue from one",
         "the counter of a launch begins at 1",
-        "compiler/recipe",
+        "compiler/launch_recipe",
         "Fill(WorkspacePointer(placed[tensor_type(op.tensor).tensor_name.data]), 0,",
         "Fill(WorkspacePointer(placed[tensor_type(op.tensor).tensor_name.data]), 1,",
         "grouped",
@@ -159,7 +159,7 @@ _DRAWS = (
     _bug(
         "queue not reset",
         "the counter is not reset",
-        "compiler/recipe",
+        "compiler/launch_recipe",
         "[fill for kernel in kernels for fill in _counters(kernel)]",
         "[]",
         "grouped",
@@ -168,7 +168,7 @@ _DRAWS = (
     _bug(
         "queue reset a program late",
         "the counter of a launch with one program more than CTAs is not reset",
-        "compiler/recipe",
+        "compiler/launch_recipe",
         "yield op, op.programs.expr > at_once",
         "yield op, op.programs.expr > at_once + 1",
         "grouped",
@@ -428,7 +428,7 @@ _RESIDENT = (
     _bug(
         "CTAs of an SM forgotten",
         "a launch has as many CTAs as there are SMs",
-        "compiler/recipe",
+        "compiler/launch_recipe",
         "kernel.target.sm_count * kernel.min_ctas.data",
         "kernel.target.sm_count",
         "over_lengths",
@@ -495,7 +495,7 @@ _PLACES = (
     _bug(
         "first workspace for all",
         "every tensor in a workspace is the first one",
-        "compiler/recipe",
+        "compiler/launch_recipe",
         "TensorPointer(parameter.symbol) if index is None else WorkspacePointer(index)",
         "TensorPointer(parameter.symbol) if index is None else WorkspacePointer(0)",
         "grouped",
@@ -504,7 +504,7 @@ _PLACES = (
     _bug(
         "kernels in the other order",
         "the judge runs behind what it judges",
-        "compiler/recipe",
+        "compiler/launch_recipe",
         "    for kernel in kernels:\n        known",
         "    for kernel in reversed(kernels):\n        known",
         "grouped",
@@ -523,7 +523,7 @@ _PLACES = (
     _bug(
         "maps of no elements",
         "a tensor map may have an extent of 0",
-        "compiler/recipe",
+        "compiler/launch_recipe",
         "dims=tuple(maximum(d.substitute(known), 1) for d in numbers.dims),",
         "dims=tuple(d.substitute(known) for d in numbers.dims),",
         "nt",

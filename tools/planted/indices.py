@@ -139,7 +139,7 @@ INDICES = (
     _bug(
         "roles without a gate",
         "kernels in roles that rely on promises are lowered as others are",
-        "compiler/promises.py",
+        "compiler/index_promises.py",
         'made.attributes["gate"] = string(gate)',
         "pass",
         "grouped",

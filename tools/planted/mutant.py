@@ -48,7 +48,7 @@ TRUSTED = (
     "codegen/sync_in_ir.py",
     "codegen/sync_in_ptx.py",
     "compiler/proofs/",
-    "contract/",
+    "verify/",
     "diag/",
     "hw/",
     "layout/",

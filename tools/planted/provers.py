@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from planted.mutant import Kind, Mutant
 
-_ACCESSES = "tests/contract/test_access_brute.py"
-_LOOPS = "tests/contract/test_loops.py"
+_ACCESSES = "tests/verify/test_access_brute.py"
+_LOOPS = "tests/verify/test_loops.py"
 _ROWS = "tests/hopper/test_gathered_rows.py"
 _TILES = "tests/hopper/test_converted_operands.py"
 _VARIANTS = "tests/compiler/test_variants_agree.py"
@@ -18,11 +18,11 @@ def _bug(name: str, what: str, file: str, old: str, new: str, test: str, harmles
 
 
 def _digits(name: str, what: str, old: str, new: str) -> Mutant:
-    return _bug(name, what, "contract/access_split", old, new, _ACCESSES)
+    return _bug(name, what, "verify/access_split", old, new, _ACCESSES)
 
 
 def _loop(name: str, what: str, old: str, new: str, harmless: str = "") -> Mutant:
-    return _bug(name, what, "contract/loops", old, new, _LOOPS, harmless)
+    return _bug(name, what, "verify/loops", old, new, _LOOPS, harmless)
 
 
 def _row(name: str, what: str, old: str, new: str) -> Mutant:
@@ -79,7 +79,7 @@ PROVERS = (
     _bug(
         "digits from 0 on alone",
         "that a digit is not negative is all that is asked",
-        "contract/access",
+        "verify/access",
         "outside = (coord.times(-1).shifted(-1), coord.plus(end, -1))",
         "outside = (coord.times(-1).shifted(-1),)",
         _ACCESSES,
@@ -87,7 +87,7 @@ PROVERS = (
     _bug(
         "some fall",
         "a coordinate counts as falling where one access falls in it",
-        "contract/access",
+        "verify/access",
         "if unbounded and all(c < 0 for c in unbounded):",
         "if unbounded and any(c < 0 for c in unbounded):",
         _ACCESSES,
@@ -97,7 +97,7 @@ PROVERS = (
     _bug(
         "stores fall, promises do not",
         "coordinates are negated in what is not bounded by a constant alone",
-        "contract/access",
+        "verify/access",
         "coords = tuple(c.times(-1) if d in self.falling else c for d, c in enumerate(piece.coords))",
         "coords = tuple(c.times(-1) if d in self.falling and piece.source in self.accesses else c "
         "for d, c in enumerate(piece.coords))",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from planted.mutant import Kind, Mutant
 
 _TAILS, _BOUNDS, _ROWS = "schedule/hopper/tails", "schedule/hopper/loaded_bounds", "schedule/hopper/gathered_rows"
-_CUDA, _PROMISES, _ACCESSES = "codegen/cuda", "compiler/promises", "codegen/accesses"
+_CUDA, _PROMISES, _ACCESSES = "codegen/cuda", "compiler/index_promises", "codegen/accesses"
 
 
 def _bug(

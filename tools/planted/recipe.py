@@ -11,7 +11,7 @@ def _bug(
     old: str,
     new: str,
     *probes: str,
-    file: str = "recipe",
+    file: str = "launch_recipe",
     named: bool = False,
     harmless: str = "",
 ) -> Mutant:

@@ -230,7 +230,7 @@ RUNNING = (
         "for symbol in launched[-1:])",
         "for symbol in launched)",
         "tests/cli/test_validate.py",
-        file="validate/recipe.py",
+        file="validate/launch_recipe.py",
         kind=Kind.PROVERS,
     ),
 )

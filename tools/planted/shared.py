@@ -89,7 +89,7 @@ SHARED = (
         "tile/indirect.py",
         "return [other for other in root.walk() if isinstance(other, _Scattering)].index(op)",
         "return 0 * [other for other in root.walk() if isinstance(other, _Scattering)].index(op)",
-        "tests/compiler/test_promises.py",
+        "tests/compiler/test_index_promises.py",
     ),
     _seen(
         "one axis for all",
@@ -97,7 +97,7 @@ SHARED = (
         "lang/axes.py",
         'return own(f"axis{axis}")',
         'return own(f"axis{0 * axis}")',
-        "tests/tile/test_promised.py",
+        "tests/tile/test_promised_indices.py",
     ),
     _seen(
         "one symbol for all indices",
@@ -105,7 +105,7 @@ SHARED = (
         "tile/indirect.py",
         'return own(f"index{operand}")',
         'return own(f"index{0 * operand}")',
-        "tests/tile/test_promised.py",
+        "tests/tile/test_promised_indices.py",
     ),
     _seen(
         "one axis of programs",

@@ -34,7 +34,7 @@ from tilewright.runtime.arguments import TensorDescription
 from tilewright.runtime.program import Program
 from tilewright.simulate import run_steps
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
+from tilewright.validate.transport_to_ptx import compare
 
 SCHEDULES = 2
 """Of the PTX machine: in lockstep, and one that holds warps back."""

@@ -28,7 +28,7 @@ from typing import NoReturn, cast
 from tilewright.artifact import atomic_files
 from tilewright.artifact.codec import Blobs, Json, MalformedError, decode, encode
 from tilewright.artifact.schema import SCHEMA_VERSION, Artifact
-from tilewright.artifact.validate import validate
+from tilewright.artifact.well_formed import require_well_formed
 from tilewright.diag import fail
 
 MAGIC = b"TWBUNDLE"
@@ -98,7 +98,7 @@ def _may_replace(folder: Path) -> bool:
 
 
 def _pack(artifact: Artifact) -> tuple[dict[str, Json], Blobs]:
-    validate(artifact)
+    require_well_formed(artifact)
     blobs: Blobs = {}
     body, parts = encode(artifact, blobs)
     listing: dict[str, Json] = {
@@ -282,7 +282,7 @@ def _unpack(manifest: dict[str, Json], fetch: Callable[[str], bytes | memoryview
         _malformed(origin, str(error))
     if unread:
         _malformed(origin, f"blobs.{min(unread)}: no field refers to it")
-    validate(artifact)
+    require_well_formed(artifact)
     return artifact
 
 

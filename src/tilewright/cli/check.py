@@ -15,9 +15,9 @@ from tilewright.cli.terminal import echo
 from tilewright.diag import fail, render
 
 if TYPE_CHECKING:
-    from tilewright.contract import Policy
-    from tilewright.contract.verification import Verification
     from tilewright.protocol import Protocol
+    from tilewright.verify import Policy
+    from tilewright.verify.verification import Verification
 
 
 MOST_CHARACTERS = 1 << 23
@@ -59,8 +59,8 @@ def _check(
     repair: Path | None, late_waits: Path | None,
 ) -> None:  # fmt: skip
     from tilewright.base.verdict import Proved, Refuted
-    from tilewright.contract import Policy, verify
     from tilewright.protocol import expand, lints
+    from tilewright.verify import Policy, verify
 
     found = expand(find_protocol(protocol))
     verification = verify(found, Policy(policy.value))

@@ -73,17 +73,18 @@ def _print_executed(name: str, what: str, found: PartVerdict) -> None:
 def _print_kernel(found: KernelVerdict) -> None:
     """Prints the verdict on one kernel, a line per question."""
     name, ptx = found.symbol, found.ptx
-    echo(f"{name}: {f'{len(ptx.open)} differences or open questions' if ptx.open else 'validated'}")
+    against = f"{len(ptx.open)} differences or open questions" if ptx.open else "validated"
+    echo(f"{name}: PTX against Transport IR: {against}")
     _print_open(ptx)
     for difference in ptx.refuted:
         echo(f"{name}: refuted: {difference}")
     for launch in (o for o in ptx.shown if o.standing == "tested"):
         echo(f"{name}: tested: PTX and Transport IR agree on {launch.detail}")
     other = "".join(found.machine_code.open)
-    echo(f"{name}: {f'machine code not shown to be that of its PTX: {other}' if other else 'machine code of its PTX'}")
-    echo(f"{name}: {'not shown to store' if found.tile_ir.open else 'stores'} what its Tile IR says")
+    echo(f"{name}: cubin against PTX: {f'not shown to be ptxas output: {other}' if other else 'ptxas output'}")
+    echo(f"{name}: Transport IR against Tile IR: {'undecided' if found.tile_ir.open else 'validated'}")
     _print_open(found.tile_ir)
-    echo(f"{name}: {'not proved' if found.proofs.open else 'proved again'}")
+    echo(f"{name}: proofs: {'not proved' if found.proofs.open else 'proved again'}")
     _print_open(found.proofs)
 
 

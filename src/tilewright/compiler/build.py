@@ -25,14 +25,14 @@ from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.assembling import Attempts, assemble_all
 from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.gc_pause import gc_paused
+from tilewright.compiler.launch_recipe import LaunchConfig, declare_collapsed, declare_order, declare_workspaces, recipe
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.products import MOST_SPILLED
-from tilewright.compiler.proofs.collapsed import certify_collapsed
+from tilewright.compiler.proofs.collapsed_dimensions import certify_collapsed
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_steps
-from tilewright.compiler.recipe import LaunchConfig, declare_collapsed, declare_order, declare_workspaces, recipe
 from tilewright.compiler.reliance import PROMISES, promises_of
 from tilewright.compiler.requests import assume, interface, required_of
 from tilewright.compiler.timing import timed
@@ -42,7 +42,7 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import unchanged
 from tilewright.transport import dialect as transport
-from tilewright.validate.recipe import require_recipe
+from tilewright.validate.launch_recipe import require_recipe
 
 _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
@@ -106,7 +106,7 @@ def _with_promises(
 ) -> Artifact:
     """The artifact, with the number of tested launches in the certificates of kernels that rely on promises; CGN005
     where a launch shows that the steps before them do not check a promise."""
-    from tilewright.compiler.promise_tests import (  # noqa: PLC0415 - the simulator loads with it, which few kernels need
+    from tilewright.compiler.index_promise_tests import (  # noqa: PLC0415 - the simulator loads with it, which few kernels need
         PROMISES_TESTED,
         run_promise_tests,
     )

@@ -19,8 +19,8 @@ from tilewright.artifact.schema import (
 from tilewright.codegen.reassemble import machine_code_differs
 from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.gc_pause import gc_paused
-from tilewright.compiler.promise_tests import PROMISES_TESTED, run_promise_tests
-from tilewright.compiler.recipe import recipe
+from tilewright.compiler.index_promise_tests import PROMISES_TESTED, run_promise_tests
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.reproved import reproved
 from tilewright.compiler.steps_reproved import steps_reproved
 from tilewright.compiler.validated import LOWERING, PTX
@@ -29,9 +29,9 @@ from tilewright.compiler.work_limit import OutOfTime, within
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
-from tilewright.validate.kernel import compare
-from tilewright.validate.lowering.compare import compare as compare_lowering
-from tilewright.validate.recipe import recipe_faults
+from tilewright.validate.launch_recipe import recipe_faults
+from tilewright.validate.tile_to_transport.compare import compare as compare_lowering
+from tilewright.validate.transport_to_ptx import compare
 
 MACHINE_CODE = Obligation("machine code", VALIDATION, "PTX and cubin, byte for byte")
 """Assembling the PTX again gives the same machine code."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Const, Expr, Interval, ceildiv, minimum, simplify
+from tilewright.compiler.launch_recipe import ctas_at_once, programs_of
 from tilewright.compiler.planned import PlannedKernel
-from tilewright.compiler.recipe import ctas_at_once, programs_of
 from tilewright.schedule.placement import loaded_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.limits import Limits

@@ -24,7 +24,7 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
 )
 from tilewright.base.expr import Expr, FloorDiv
-from tilewright.compiler.recipe import Recipe, ctas_at_once
+from tilewright.compiler.launch_recipe import Recipe, ctas_at_once
 from tilewright.compiler.sampled_arguments import Array, SampledArguments, SampledTensor, sample_arguments
 from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError

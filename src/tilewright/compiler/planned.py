@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.artifact.schema import LeftOut, Obligation
 from tilewright.base.expr import FALSE, Expr
 from tilewright.codegen.assemble import SPILL_TOLERANCE_BYTES
-from tilewright.compiler.promises import Checks
-from tilewright.compiler.recipe import queue_draws
+from tilewright.compiler.index_promises import Checks
+from tilewright.compiler.launch_recipe import queue_draws
 from tilewright.compiler.requests import Limits, Request
 from tilewright.compiler.tracing import Tracing
 from tilewright.compiler.traffic import traffic

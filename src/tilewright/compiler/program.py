@@ -13,14 +13,14 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.base.cached import cached_property
 from tilewright.base.expr import FALSE, TRUE, Assignment, Const, Expr, all_of, conjuncts
 from tilewright.compiler.alternatives import plain_schedules, product_schedules
-from tilewright.compiler.collapse import Collapse, collapse
+from tilewright.compiler.collapse_dimensions import Collapse, collapse
 from tilewright.compiler.empty_streams import planned_rest, rests
 from tilewright.compiler.gc_pause import gc_paused
+from tilewright.compiler.index_promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.partial_sums import Originals, Remade, SplitClass, added_in_cluster
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram, PromiseChecks, StagedCopy
 from tilewright.compiler.products import ProvedSchedule, plan_products
-from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of, tensors_of
 from tilewright.compiler.staging import copy_request, residual, staged_facts, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays

@@ -14,7 +14,7 @@ from tilewright.base.expr import OWN, Const, Expr, FloorDiv, Mod, Sym, simplify
 from tilewright.compiler.proofs.loaded import Ascending, offsets_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations
-from tilewright.tile.promised import promised_access
+from tilewright.tile.promised_indices import promised_access
 
 PROMISES = f"promises{OWN}"
 """Prefix of the names of workspaces that belong to promise checks."""

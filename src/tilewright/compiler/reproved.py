@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tilewright.artifact.schema import EXECUTION, Obligation
 from tilewright.base.expr import conjuncts
+from tilewright.compiler.index_promise_tests import PROMISES_TESTED
 from tilewright.compiler.products import prove
-from tilewright.compiler.promise_tests import PROMISES_TESTED
 from tilewright.compiler.proofs.descriptors import DescriptorVerdicts, check_descriptors
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.validated import LOWERING, PTX

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.artifact.schema import CHECKED, Launch, Obligation, Variant
 from tilewright.base.expr import OWN, Const, Expr, Sym
-from tilewright.compiler.proofs.collapsed import certify_collapsed, tensors_of
+from tilewright.compiler.proofs.collapsed_dimensions import certify_collapsed, tensors_of
 from tilewright.compiler.proofs.program_match import ProgramMismatchError
 from tilewright.compiler.proofs.retiled import require_retiled
 from tilewright.compiler.proofs.rewritten import certify_rewritten

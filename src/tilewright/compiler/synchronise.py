@@ -4,10 +4,6 @@ and barriers."""
 from __future__ import annotations
 
 from tilewright.base.verdict import Proved
-from tilewright.contract import Certificate, Policy
-from tilewright.contract.parametric import prove as by_event_graph
-from tilewright.contract.reorder import reordering
-from tilewright.contract.runs.search import Failure, interpreter, search
 from tilewright.protocol.edit import NodePath, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.schedule.synchronise import (
@@ -19,6 +15,10 @@ from tilewright.schedule.synchronise import (
     synchronised,
     unneeded,
 )
+from tilewright.verify import Certificate, Policy
+from tilewright.verify.canonical_runs.search import Failure, interpreter, search
+from tilewright.verify.parametric import prove as by_event_graph
+from tilewright.verify.reorder import reordering
 
 
 def prover(policy: Policy = Policy.STRICT) -> Prover:

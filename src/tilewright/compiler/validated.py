@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.artifact.schema import EXECUTION, NOT_COMPARED, VALIDATION, Launch, Obligation
-from tilewright.compiler.recipe import recipe
+from tilewright.compiler.launch_recipe import recipe
 from tilewright.compiler.timing import timed
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -50,8 +50,8 @@ def validated(source: tile.Kernel, kernel: t.Kernel, ptx: str) -> Validated:
 
 @timed("validate")
 def _compared(source: tile.Kernel, kernel: t.Kernel, ptx: str) -> Validated:
-    from tilewright.validate.kernel import compare  # noqa: PLC0415 - calls compile without these 78 modules
-    from tilewright.validate.lowering.compare import compare as compare_lowering  # noqa: PLC0415 - as above
+    from tilewright.validate.tile_to_transport.compare import compare as compare_lowering  # noqa: PLC0415 - as above
+    from tilewright.validate.transport_to_ptx import compare  # noqa: PLC0415 - calls compile without these 78 modules
 
     launch = recipe([kernel]).steps[-1]
     assert isinstance(launch, Launch)

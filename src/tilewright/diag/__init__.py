@@ -6,9 +6,30 @@ import os
 import sys
 from typing import Any, NoReturn
 
-from tilewright.diag.diagnostic import Diagnostic, Label, Location, Severity, TilewrightError, printable, render, shown
+from tilewright.diag.diagnostic import (
+    Diagnostic,
+    Label,
+    Location,
+    Severity,
+    TilewrightError,
+    printable,
+    render,
+    shown,
+    type_shown,
+)
 
-__all__ = ["Diagnostic", "Label", "Location", "Severity", "TilewrightError", "fail", "printable", "render", "shown"]
+__all__ = [
+    "Diagnostic",
+    "Label",
+    "Location",
+    "Severity",
+    "TilewrightError",
+    "fail",
+    "printable",
+    "render",
+    "shown",
+    "type_shown",
+]
 
 
 _OURS = __file__.rsplit(os.sep, 2)[0]  # without pathlib, which takes a tenth of the time of importing tilewright

@@ -51,7 +51,7 @@ VALIDATION = Setting(
 DEPENDENT = Setting(
     "dependent",
     "TILEWRIGHT_DEPENDENT",
-    "1: kernels that nobody gave a schedule begin while the launch before them ends, as with schedule=tw.Schedule("
+    "1: kernels without a pinned schedule begin while the launch before them ends, as with schedule=tw.Schedule("
     "dependent=True)",
     "0",
 )

@@ -27,7 +27,7 @@ from tilewright.base.dtypes import (
     u16,
     u32,
 )
-from tilewright.diag import fail
+from tilewright.diag import fail, type_shown
 from tilewright.jit import pytorch
 from tilewright.runtime.arguments import TensorDescription, compact
 
@@ -98,7 +98,7 @@ def describe(name: str, value: object) -> TensorDescription:
     if not is_array(value):
         fail(
             "JIT002",
-            found=f"{name} is a {type(value).__name__} beside NumPy arrays",
+            found=f"{name} is {type_shown(value)} beside NumPy arrays",
             required="all tensors in one GPU's memory, or all NumPy arrays",
             help=f"annotate {name} with `| None`, or give it None as default, if calls may leave it out"
             if value is None
@@ -108,7 +108,7 @@ def describe(name: str, value: object) -> TensorDescription:
         fail(
             "JIT003",
             title="an array with a mask",
-            found=f"{name} is a {type(value).__name__}",
+            found=f"{name} is {type_shown(value)}",
             required="an array all of whose elements count",
             help=f"pass {name}.filled(value), or {name}.data with the mask as a tensor of its own",
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tilewright.base.number import is_on_gpu, number_of
-from tilewright.diag import fail, shown
+from tilewright.diag import fail, shown, type_shown
 from tilewright.jit.cached_binding import differs
 from tilewright.lang.params import KernelFunction, ScalarParam
 from tilewright.lang.traced import Traced
@@ -72,7 +72,7 @@ def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[st
         if isinstance(value, Traced):
             required = "tensors in memory: a kernel is not called in the body of a kernel"
             help = "make what both compute a plain function of tiles, and call that in both bodies"
-            _refuse(f"{name}, a {type(value).__name__} of a kernel that is being traced", required, help)
+            _refuse(f"{name}, {type_shown(value)} of a kernel that is being traced", required, help)
     return given
 
 

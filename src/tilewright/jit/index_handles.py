@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tilewright.diag import fail
+from tilewright.diag import fail, type_shown
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.tensors import Promise
 
@@ -25,7 +25,7 @@ class PlannedIndices:
         if by is not _PLANS:
             fail(
                 "JIT012",
-                found=f"PlannedIndices of a {type(tensor).__name__}",
+                found=f"PlannedIndices of {type_shown(tensor)}",
                 required="integers that a plan made",
                 help="take plan.unique_slots of tw.build_pack_plan(ids, buckets, unique=True); others are checked",
             )

@@ -43,7 +43,7 @@ from tilewright.simulate import SimulationReport, run_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import extents, tensor_name
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import carried_out
+from tilewright.validate.transport_to_ptx import carried_out
 
 LAUNCHES = 20
 """Timed launches on a GPU; the median is kept."""

@@ -20,7 +20,7 @@ from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
 from tilewright.jit import lazy, pytorch
 from tilewright.jit.assembler_warning import assembler_warning
 from tilewright.jit.cached_binding import CallForm, Pick, are_alike, form_of
-from tilewright.jit.calls import Call, bind, by_name, is_hashable
+from tilewright.jit.calls import Call, bind, by_name, is_hashable, near_names
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
 from tilewright.jit.index_handles import PlannedIndices, opened
 from tilewright.jit.outputs import allocated, uses_of
@@ -123,6 +123,8 @@ class Kernel:
         ``on_out_of_range="trap"`` trap there at indices that lead outside.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """
+        if type(debug) is not bool:
+            fail("LNG029", found=f"debug={shown(debug)}", required="True or False", help="debug=True")
         kernel, request = self._asked(*target, **options)
         return kernel._artifact(replace(request, debug=debug), ahead=True)
 
@@ -217,7 +219,12 @@ class Kernel:
         )
         for name, value, kind in options:
             if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
-                fail("LNG029", found=f"{name}={shown(value)}", required=f"a {kind.__name__}", help=_AS_WRITTEN[name])
+                fail(
+                    "LNG029",
+                    found=f"{name}={shown(value)}",
+                    required="a mapping of names" if kind is Mapping else f"a {kind.__name__}",
+                    help=_AS_WRITTEN[name],
+                )
         for option, names in (("dtypes", dtypes), ("static", static)):
             for name in names or ():
                 if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -300,14 +307,17 @@ class Kernel:
         Waits for the device. JIT013 for arrays in the host's memory and for other values of ``best``.
         """
         if type(best) is not int or not 2 <= best <= _MOST_TIMED:
-            fail("JIT013", found=f"best = {shown(best)}", required=f"how many schedules to time, 2 to {_MOST_TIMED}")
+            required = f"how many schedules to time, 2 to {_MOST_TIMED}"
+            fail("JIT013", found=f"best = {shown(best)}", required=required, help="leave it out to time eight")
         try:
             wanted = (schedules,) if isinstance(schedules, Schedule) else tuple(schedules)
         except (TypeError, NotImplementedError):
-            fail("JIT013", found=f"schedules={shown(schedules)}", required="tw.Schedule(...), or several")
+            help = "write schedules=[tw.Schedule(warps=4), ...]"
+            fail("JIT013", found=f"schedules={shown(schedules)}", required="tw.Schedule(...), or several", help=help)
         for each in wanted:
             if not isinstance(each, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
-                fail("JIT013", found=f"{shown(each)} among the schedules", required="tw.Schedule(...) each")
+                help = "write schedules=[tw.Schedule(warps=4), ...]"
+                fail("JIT013", found=f"{shown(each)} among the schedules", required="tw.Schedule(...) each", help=help)
         pytorch.require_seen((*args, *kwargs.values()))
         given = by_name(self.function, args, kwargs)
         names, given = opened(self.function, given)
@@ -511,6 +521,7 @@ class Kernel:
                 "JIT001",
                 found=f"budget = {shown(budget)}",
                 required="a number of thread-register operations, at least 0",
+                help="leave it out for the default",
             )
         self._warn_of_assembler(program, variant)
         steps, scratch = variant.steps, variant.scratch
@@ -518,7 +529,7 @@ class Kernel:
         lazy.simulate.run_steps(steps, scratch, arrays | kept, call.scalars, symbols=symbols, budget=allowed)
         broken = variant.broken(kept)
         if broken:
-            lazy.runtime.promises.refuse(self.function.name, broken)
+            lazy.runtime.index_promises.refuse(self.function.name, broken)
 
     def _warn_of_assembler(self, program: PlannedProgram, variant: Variant) -> None:
         """Warn once of a class that is simulated and would not be compiled, with the compiler's reason."""
@@ -638,7 +649,8 @@ class Kernel:
         if isinstance(target, Target):
             return target
         if target not in TARGETS:
-            fail("JIT004", where=self.function.where, found=shown(target), required=", ".join(TARGETS))
+            help = near_names(target, TARGETS)
+            fail("JIT004", where=self.function.where, found=shown(target), required=", ".join(TARGETS), help=help)
         return TARGETS[target]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.base.cached import cached_property
 from tilewright.base.dtypes import STORED, DType, dtype_named
 from tilewright.base.expr import solve
-from tilewright.diag import fail
+from tilewright.diag import fail, type_shown
 from tilewright.jit import lazy, pytorch
 from tilewright.lang.enums import AtomicFn
 from tilewright.lang.params import KernelFunction, TensorParam, as_declared, extent_of
@@ -250,7 +250,7 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
         elif not hasattr(tensor, "shape"):
             fail(
                 "JIT002",
-                found=f"a {type(tensor).__name__} for a tensor",
+                found=f"{type_shown(tensor)} for a tensor",
                 required="arrays of NumPy, or tensors of PyTorch",
                 help="convert it: np.asarray(values, np.float32)",
             )

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Const, Expr
 from tilewright.base.expr import minimum as least
-from tilewright.diag import shown
+from tilewright.diag import shown, type_shown
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Coord, Span, whole
@@ -336,7 +336,7 @@ def _reduce_into(fn: AtomicFn, tensor: Tensor, index: object, value: object) -> 
     if not isinstance(cast(object, tensor), Tensor):
         refuse(
             "LNG023",
-            found=f"reduce_{fn} to a {type(tensor).__name__}",
+            found=f"reduce_{fn} to {type_shown(tensor)}",
             required="a tensor parameter, an index and a value",
             help=f"tw.reduce_{fn}(y, (m, n), tile)",
         )
@@ -353,7 +353,7 @@ def print_(format: str, *values: object) -> None:
     if not isinstance(cast(object, format), str):
         refuse(
             "LNG023",
-            found=f"tw.print of a {type(format).__name__} without a format",
+            found=f"tw.print of {type_shown(format)} without a format",
             required="a str with a {} for each value, then the values",
             help='tw.print("x = {}", x)',
         )

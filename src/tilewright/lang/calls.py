@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import cast
 
+from tilewright.diag import type_shown
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.operators import Operators, operand_of
 from tilewright.lang.recorder import Recorder
@@ -52,7 +53,7 @@ def operands_of(*values: object) -> tuple[Recorder, list[Operand]]:
         if operand is None:
             refuse(
                 "LNG023",
-                found=f"a {type(value).__name__}",
+                found=type_shown(value),
                 required="a tile, fragment, scalar or number",
                 help="load tensors by indexing them first",
             )

@@ -6,6 +6,7 @@ import numbers
 from abc import abstractmethod
 from typing import Any, NoReturn
 
+from tilewright.diag import type_shown
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Number, Operand
 from tilewright.lang.elementwise_table import UnaryFn
@@ -46,7 +47,7 @@ class Operators(Traced):
         if right is None and swapped:  # nobody else is left to ask
             refuse(
                 "LNG023",
-                found=f"{name} of a {type(other).__name__} and a {type(self).__name__}",
+                found=f"{name} of {type_shown(other)} and {type_shown(self)}",
                 required="tiles, fragments, scalars or numbers",
                 help="numbers of Python and NumPy are values by themselves; load tensors by indexing them first",
             )
@@ -60,7 +61,7 @@ class Operators(Traced):
         if right is None:
             refuse(
                 "LNG023",
-                found=f"a comparison of a {type(self).__name__} with a {type(other).__name__}",
+                found=f"a comparison of {type_shown(self)} with {type_shown(other)}",
                 required="tiles, fragments, scalars or numbers",
                 help="compare with a number or a tile; test Python objects with `is`",
             )

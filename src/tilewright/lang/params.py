@@ -6,7 +6,7 @@ import builtins
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import FrameType, NoneType, UnionType
@@ -384,6 +384,9 @@ def _scalar_default(default: object, dtype: DType, name: str, where: Location) -
 
 RUNTIME_SCALARS = (f32, i32, u32, i64)
 """Element types of numbers that a launch gives."""
+KERNEL_OPTIONS = ("numerics", "on_out_of_range", "sentinel")
+"""What ``@tw.kernel`` takes besides the function."""
+
 _OF_CALLS = frozenset(("stream", "budget"))
 _OF_COMPILE = frozenset(("self", "target", "dtypes", "static", "schedule", "facts", "debug"))
 
@@ -427,6 +430,22 @@ def _check_ascii(name: str, what: str, where: Location) -> None:
             found=f"the {what} {name}",
             required="a name in ASCII: it stands in the kernel's artifact",
             help=f"rename the {what}",
+        )
+
+
+def refuse_options(more: Sequence[object], unknown: Iterable[str], scope: FrameType) -> None:
+    """LNG001 for arguments of ``@tw.kernel`` that are no option of it."""
+    found = [*map(shown, more), *(f"{name}=" for name in unknown)]
+    if found:
+        import difflib  # noqa: PLC0415 - for a mistake only
+
+        near = difflib.get_close_matches(found[-1].rstrip("="), KERNEL_OPTIONS, n=1)
+        refuse(
+            "LNG001",
+            where=location(scope),
+            found=f"{', '.join(found)} in @tw.kernel",
+            required=", ".join(f"{name}=" for name in KERNEL_OPTIONS),
+            help=f"did you mean {near[0]}=?" if near else "give the kernel's own values as keywords after `*`",
         )
 
 

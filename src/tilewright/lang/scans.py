@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from tilewright.diag import shown
+from tilewright.diag import shown, type_shown
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis
 from tilewright.lang.operators import operand_of
@@ -148,4 +148,4 @@ def _combined(rec: Recorder, found: object, nodes: Sequence[Node], *, several: b
 
 
 def _shown(parts: Sequence[object]) -> str:
-    return ", ".join(f"a {type(p).__name__}" if isinstance(p, Traced) else shown(p) for p in parts) or "nothing"
+    return ", ".join(type_shown(p) if isinstance(p, Traced) else shown(p) for p in parts) or "nothing"

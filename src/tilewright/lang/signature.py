@@ -10,7 +10,8 @@ from typing import NoReturn
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.base.number import kind_of
-from tilewright.lang.params import KernelFunction
+from tilewright.diag import shown
+from tilewright.lang.params import KERNEL_OPTIONS, KernelFunction
 from tilewright.lang.source_locations import refuse
 
 DEFAULT_EXTENT = 16
@@ -63,6 +64,10 @@ def check_signature(kernel: KernelFunction, signature: Signature) -> None:
         kernel, "dtype for the tensor", (n for n, _ in signature.dtypes), [t.name for t in kernel.tensors], all_=True
     )
     _check(kernel, "static extent of the dimension", (n for n, _ in signature.static), list(kernel.dims))
+    for name, value in signature.keywords:
+        if name in KERNEL_OPTIONS and name not in {k.name for k in kernel.keywords}:
+            found = f"{name}={shown(value)} for one compilation"
+            _refuse(kernel, found, "an option of the kernel", f"write @tw.kernel({name}={shown(value)})")
     _check(kernel, "value for the keyword", (n for n, _ in signature.keywords), [k.name for k in kernel.keywords])
     _check(kernel, "extent of the keyword", (n for n, _ in signature.extents), list(kernel.autos))
     given = {n for n, _ in signature.keywords}
@@ -71,7 +76,7 @@ def check_signature(kernel: KernelFunction, signature: Signature) -> None:
             _refuse(kernel, f"no value for the keyword {param.name}", "a value for every keyword without a default")
     for name, extent in (*signature.static, *signature.extents):
         if type(extent) is not int or extent < 1:
-            _refuse(kernel, f"{name} = {extent!r}", "an extent of at least 1")
+            _refuse(kernel, f"{name} = {shown(extent)}", "an int of at least 1", f"write {name!r}: 4096")
 
 
 def _check(kernel: KernelFunction, what: str, names: Iterable[str], known: list[str], *, all_: bool = False) -> None:
@@ -82,7 +87,7 @@ def _check(kernel: KernelFunction, what: str, names: Iterable[str], known: list[
             _refuse(
                 kernel,
                 f"{'an' if what[0] in 'aeiou' else 'a'} {what} {name!r}",
-                "one of " + (", ".join(known) or "none: the kernel has no such parameter"),
+                f"one of {', '.join(known)}" if known else f"none: {kernel.name} has no {what.rpartition(' the ')[2]}",
                 f"did you mean {near[0]!r}?" if near else "",
             )
     missing = [name for name in known if name not in given]

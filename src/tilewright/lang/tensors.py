@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Const, Expr, Sym
+from tilewright.diag import type_shown
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import UNIT, Axis, Coord, Span, Unit, axis_symbol, whole
 from tilewright.lang.enums import AtomicFn, BinaryFn
@@ -173,7 +174,7 @@ class Tensor(Traced):
         if source is None:
             refuse(
                 "LNG026",
-                found=f"a {type(value).__name__} stored to {self._array.name}",
+                found=f"{type_shown(value)} stored to {self._array.name}",
                 required="a tile, fragment, scalar or number",
                 help="load tensors by indexing them first: y[m] = x[m]",
             )

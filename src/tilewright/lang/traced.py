@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tilewright.diag import type_shown
 from tilewright.lang.elementwise_table import UnaryFn
 from tilewright.lang.source_locations import AS_MANY_NAMES, names_unpacked_by, refuse, truth_asked_by, user_frame
 
@@ -89,7 +90,7 @@ class Traced:
             raise hints.no_such_name(f"{type(self).__name__}.", name, found, dir(type(self)))
 
     def _refuse_value(self, use: str, help: str) -> NoReturn:
-        refuse("LNG007", found=f"{use} of a {type(self).__name__}", required="a compile-time value", help=help)
+        refuse("LNG007", found=f"{use} of {type_shown(self)}", required="a compile-time value", help=help)
 
     def __bool__(self) -> bool:
         asked, what = truth_asked_by(user_frame()), type(self).__name__
@@ -167,7 +168,7 @@ class Traced:
             array = next(x for x in inputs if not isinstance(x, Traced) and getattr(x, "shape", ()))
             refuse(
                 "LNG007",
-                found=f"np.{name} of a {type(self).__name__} and an array of shape {array.shape}",
+                found=f"np.{name} of {type_shown(self)} and an array of shape {array.shape}",
                 required="tiles and numbers",
                 help="pass the array as a tensor parameter, and load it: x[m, n]",
             )

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, dtype_named, f32
 from tilewright.base.expr import Const, Expr, Product, Sum, expr, maximum, minimum
-from tilewright.diag import shown
+from tilewright.diag import shown, type_shown
 from tilewright.lang import arithmetic, regroup
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Span, show_axes
@@ -98,7 +98,7 @@ def _not_indexed(value: Scalar | Range, key: object) -> NoReturn:
     items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
     refuse(
         "LNG019",
-        found=f"a {type(value).__name__} indexed by {_show_key(items)}",
+        found=f"{type_shown(value)} indexed by {_show_key(items)}",
         required="a tensor, which is loaded from, or a tile, which axes are inserted into",
         help="index a tensor with it: x[m, n]; its coordinates as a tile are m.index, as a column m.index[:, None]",
     )
@@ -309,7 +309,7 @@ class Value(_Recorded):
     def _refuse_key(self, items: Sequence[object]) -> NoReturn:
         refuse(
             "LNG019",
-            found=f"a {type(self).__name__} of axes {show_axes(self.axes)} indexed by {_show_key(items)}",
+            found=f"{type_shown(self)} of axes {show_axes(self.axes)} indexed by {_show_key(items)}",
             required="None, :, ..., and numbers and slices that take an element along axes of known extent",
             help="index the tensor instead, x[m, 0] or x[m, :32]; tw.take(tile, index, axis) gives elements at indices",
         )
@@ -317,7 +317,7 @@ class Value(_Recorded):
     def __setitem__(self, key: object, value: object) -> NoReturn:
         refuse(
             "LNG019",
-            found=f"an assignment into a {type(self).__name__}",
+            found=f"an assignment into {type_shown(self)}",
             required="a tensor parameter on the left",
             help="choose elements with tw.where; write a Fragment with .set, += or *=",
         )
@@ -498,7 +498,7 @@ class Fragment(Value):
         if source is None:
             refuse(
                 "LNG026",
-                found=f"a {type(value).__name__}",
+                found=type_shown(value),
                 required=f"a value that broadcasts to {show_axes(self.axes)}",
                 help="set tiles, fragments, scalars or numbers",
             )
@@ -535,7 +535,7 @@ def carrier_of(value: object) -> Fragment:
     """The fragment that carries a running value; refuses anything else."""
     if not isinstance(value, Fragment):
         help = "total = tw.zeros((m,), tw.f32) before the stream; tw.cumsum(x[m, k], 1, carry=total) in it"
-        refuse_state(f"carry= is a {type(value).__name__}", "a fragment without the scanned axis", help)
+        refuse_state(f"carry= is {type_shown(value)}", "a fragment without the scanned axis", help)
     return value
 
 
@@ -559,7 +559,7 @@ def integer_of(value: object, what: str, *, code: str = "LNG022") -> Expr:
     if result is None:
         refuse(
             code,
-            found=f"{what} is a {type(value).__name__}",
+            found=f"{what} is {type_shown(value)}",
             required="an int or an integer of extents, program indices and scalars",
             help=_NO_INTEGER if _is_float(value) else _INSTEAD.get(type(value).__name__, _NO_INTEGER),
         )
@@ -616,7 +616,7 @@ def _shape_of(shape: Sequence[object]) -> list[int | Span]:
 
 
 def _shown(item: object) -> str:
-    return f"a {type(item).__name__}" if isinstance(item, Traced) else shown(item)
+    return type_shown(item) if isinstance(item, Traced) else shown(item)
 
 
 def _is_full(item: object) -> bool:
@@ -658,7 +658,7 @@ def _show_key(items: Sequence[object]) -> str:
             case EllipsisType():
                 return "..."
             case Traced():
-                return f"a {type(item).__name__}"
+                return type_shown(item)
             case _:
                 return repr(item)
 

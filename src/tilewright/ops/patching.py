@@ -13,6 +13,7 @@ from functools import partial, wraps
 from typing import Any, NoReturn, cast
 
 from tilewright import ops
+from tilewright.diag import type_shown
 from tilewright.ops import head_norms
 from tilewright.ops.functional.arguments import COMPUTED
 from tilewright.ops.functional.experts import is_of_kernels
@@ -105,7 +106,7 @@ def patch(model: Any, *, check: bool = True) -> Patched:
     disagree. A model that is compiled already is left, and so are such modules: patch first.
     """
     if not isinstance(model, _nn.Module):
-        raise TypeError(f"patch takes a torch.nn.Module, not a {type(model).__name__}")
+        raise TypeError(f"patch takes a torch.nn.Module, not {type_shown(model)}")
     report = Patched()
     compiled = {path for path, module in model.named_modules() if _is_compiled(module)}
     if "" not in compiled:

@@ -14,7 +14,8 @@ from typing import Any, overload
 from tilewright import Kernel
 from tilewright.artifact.store import ArtifactStore
 from tilewright.base.dtypes import DType
-from tilewright.diag import fail
+from tilewright.diag import fail, shown, type_shown
+from tilewright.jit.calls import near_names
 from tilewright.ops.execution import Execution, Fallback
 from tilewright.ops.gradients import Backward, Gradients
 from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, on_one_device, torch, wants_gradient
@@ -285,7 +286,8 @@ class TorchOp:
         )
         if got != required:
             fits = f"{required}, shape, dtype and device of each result of {self.__name__}"
-            fail("JIT010", found=f"out={got}", required=fits)
+            help_ = "call it without out=: results are then allocated and returned"
+            fail("JIT010", found=f"out={got}", required=fits, help=help_)
 
     def _refuse_call(self, found: str, required: str = "") -> None:
         required = required or ", ".join(a.name for a in self.signature.arguments)
@@ -349,6 +351,7 @@ def op(
     dtypes: Mapping[str, DType | str] | None = None,
     backward: Any = None,
     fallback: Fallback | None = None,
+    **unknown: object,
 ) -> TorchOp | Callable[[Kernel], TorchOp]:
     """Make a kernel an operator of PyTorch: ``y = op(x, w)``, also under autograd and ``torch.compile``.
 
@@ -367,9 +370,17 @@ def op(
     Raises JIT009 for what has no schema or must be declared.
     """
 
+    for option in unknown:
+        fail(
+            "JIT009",
+            found=f"{option}= in tw.op",
+            required=", ".join(f"{name}=" for name in _OPTIONS),
+            help=near_names(option, _OPTIONS) or "leave it out",
+        )
+
     def decorate(kernel: Kernel) -> TorchOp:
         if not isinstance(kernel, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]
-            fail("JIT009", found=f"a {type(kernel).__name__}", required="a kernel: write @tw.op above @tw.kernel")
+            fail("JIT009", found=type_shown(kernel), required="a kernel", help="write @tw.op above @tw.kernel")
         signature = read_signature(kernel, outputs, mutates, dtypes or {})
         operators, function = _backward(backward)
         return TorchOp(_identifier(name, kernel), signature, fallback, operators, function)
@@ -388,14 +399,17 @@ def _identifier(name: str, kernel: Kernel) -> str:
     whole = f"{namespace}::{base}"
     if not namespace.isidentifier() or not base.isidentifier() or base.startswith("__"):
         found = f"name={name!r}"  # in a class, as Inductor writes one, Python takes ``__name`` for another
-        fail("JIT009", where=kernel.where, found=found, required='"library::name", which does not begin with "__"')
+        required = 'identifiers, "library::name", of which the second does not begin with "__"'
+        fail("JIT009", where=kernel.where, found=found, required=required, help=f'write name="mine::{kernel.name}"')
     if whole not in _REGISTERED and hasattr(getattr(torch.ops, namespace), base):
         found = f"name={name!r}, an operator of another library"
-        fail("JIT009", where=kernel.where, found=found, required="a new name")
+        help = f'write name="mine::{base}"'
+        fail("JIT009", where=kernel.where, found=found, required="a name that no other library has", help=help)
     return whole
 
 
 _NAMESPACE = "tilewright_ops::"
+_OPTIONS = ("name", "outputs", "mutates", "dtypes", "backward", "fallback")
 
 
 def _backward(given: Any) -> tuple[tuple[TorchOp, ...], Backward | None]:
@@ -404,5 +418,6 @@ def _backward(given: Any) -> tuple[tuple[TorchOp, ...], Backward | None]:
     if all(isinstance(part, Kernel | TorchOp) for part in parts):
         return tuple(op(part) if isinstance(part, Kernel) else part for part in parts), None
     if not callable(given):
-        fail("JIT009", found=f"backward={given!r}", required="kernels, operators, or one function")
+        help = "pass the kernels of the gradients, backward=(dx, dw), or leave it out"
+        fail("JIT009", found=f"backward={shown(given)}", required="kernels, operators, or one function", help=help)
     return (), given

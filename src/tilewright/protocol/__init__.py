@@ -31,4 +31,4 @@ from tilewright.protocol.pipelines import expand as expand
 from tilewright.protocol.recover import recover as recover
 from tilewright.protocol.text import from_text as from_text
 from tilewright.protocol.text import to_text as to_text
-from tilewright.protocol.validate import problems as problems
+from tilewright.protocol.well_formed import problems as problems

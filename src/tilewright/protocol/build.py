@@ -42,7 +42,7 @@ from tilewright.protocol.model import (
     Symbol,
 )
 from tilewright.protocol.pipelines import barriers_of, begin_of, parity_of, slot_of
-from tilewright.protocol.validate import TICKET_BYTES, require_valid
+from tilewright.protocol.well_formed import TICKET_BYTES, require_valid
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What an op does, as data: its effects, in the order in which they happen.
 
 Every op of ``protocol.ops`` lists its effects beside its class. The provers, the op constraints, prices, the timed run
-and the repair interpret the list; none of them asks which op it is. The explorer (``contract.explore``) is the judge of
-the provers, so it has its own operational semantics and does not read this table.
+and the repair interpret the list; none of them asks which op it is. The model checker (``verify.model_checker``) is the
+judge of the provers, so it has its own operational semantics and does not read this table.
 
     effect                     what it does
     Access                     reads or writes bytes: at once, until a group of a queue is done, or until a phase is

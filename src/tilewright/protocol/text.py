@@ -35,7 +35,7 @@ from types import UnionType
 from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
 from tilewright.base.expr import Const, Expr, ExprError, marked, parse, unmarked
-from tilewright.diag import fail
+from tilewright.diag import fail, type_shown
 from tilewright.protocol import ops
 from tilewright.protocol.model import (
     Buffer,
@@ -51,7 +51,7 @@ from tilewright.protocol.model import (
     Step,
     Symbol,
 )
-from tilewright.protocol.validate import require_valid
+from tilewright.protocol.well_formed import require_valid
 
 _INDENT = "    "
 _EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by", "use", "least"))
@@ -165,6 +165,8 @@ def _has_default(f: Field[Any]) -> bool:
 
 def from_text(text: str) -> Protocol:
     """Reads the notation of ``to_text``; raises code MBR007, and MBR001 to MBR006 for bad form."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        _unreadable(type_shown(text))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the words of a text that is no program

@@ -24,7 +24,7 @@ from tilewright.artifact.schema import (
     TensorPointer,
     WorkspacePointer,
 )
-from tilewright.artifact.validate import FLOAT_SCALARS
+from tilewright.artifact.well_formed import FLOAT_SCALARS
 from tilewright.base.expr import Expr, Mod, Sum, Sym, children
 from tilewright.runtime.scalars import CallScalar, in_call
 

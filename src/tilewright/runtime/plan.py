@@ -36,7 +36,7 @@ from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.binding import Aliasing
 from tilewright.runtime.driver import DriverLike, LaunchOn, LaunchShape, TensorMapFields
 from tilewright.runtime.frame import Frame
-from tilewright.runtime.promises import Failures
+from tilewright.runtime.index_promises import Failures
 from tilewright.runtime.scalars import CallScalar
 
 _MAX_ADDRESSES = 256

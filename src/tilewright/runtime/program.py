@@ -16,21 +16,21 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarArgument, TensorArgument, Variant
-from tilewright.artifact.validate import validate
+from tilewright.artifact.well_formed import require_well_formed
 from tilewright.base.cached import cached_property
 from tilewright.base.expr import ExprError, first_of
 from tilewright.base.readable import summary
-from tilewright.diag import TilewrightError, fail, shown
+from tilewright.diag import TilewrightError, fail, shown, type_shown
 from tilewright.hw.target import TARGETS
-from tilewright.runtime import promises, tensor_guards
+from tilewright.runtime import index_promises, tensor_guards
 from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import TensorDescription, describe
 from tilewright.runtime.binding import aliasing, bind, refuse_left_out
 from tilewright.runtime.call_cache import CallCache
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
+from tilewright.runtime.index_promises import Failures
 from tilewright.runtime.plan import LaunchPlan
-from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import int_scalar, packed
 
 _MAX_PLANS = 1024
@@ -64,8 +64,8 @@ def load(artifact: Artifact | str | PathLike[str], driver: DriverLike | None = N
     if isinstance(artifact, str | PathLike):
         artifact = bundle.read(Path(artifact))
     elif not isinstance(artifact, Artifact):  # pyright: ignore[reportUnnecessaryIsInstance]
-        fail("ART001", found=f"a {type(artifact).__name__}", required="an Artifact, or the path of a bundle")
-    validate(artifact)
+        fail("ART001", found=type_shown(artifact), required="an Artifact, or the path of a bundle")
+    require_well_formed(artifact)
     return Program(artifact, process_driver() if driver is None else driver)
 
 
@@ -167,7 +167,7 @@ class Program:
         allocator: Allocator | None,
     ) -> None:
         """Queue a plan of this program for tensors at these addresses and ``changing_values``."""
-        if self._one_device and plan.only_launches and not promises.EVERY:
+        if self._one_device and plan.only_launches and not index_promises.EVERY:
             plan.launch(addresses, scalars, handle)
         else:
             self._run(plan, addresses, None, scalars, handle, allocator)
@@ -182,10 +182,10 @@ class Program:
         self._guarded.clear()
 
     def close(self) -> None:
-        """Unload the kernels; the program can't be launched afterwards."""
+        """Unload the kernels, and report no broken promises of earlier launches. A later launch loads them again."""
         self.forget()
-        for failures in self._failures.values():
-            promises.forget(failures)
+        while self._failures:
+            index_promises.forget(self._failures.popitem()[1])
         while self._libraries:
             self._driver.unload_library(self._libraries.popitem()[1])
 
@@ -264,8 +264,8 @@ class Program:
         handle: int,
         allocator: Allocator | None,
     ) -> None:
-        if promises.EVERY:
-            promises.report()
+        if index_promises.EVERY:
+            index_promises.report()
         allocator = allocator or self._driver
         if described is not None:
             for producer in {t.producer for t in described.values()} - {None, handle}:
@@ -303,7 +303,7 @@ class Program:
             return tuple(args[n] for n in names)
         if not isinstance(args, tuple) and not isinstance(args, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             help = f"launch(({', '.join(names)},), stream): all arguments in one tuple"
-            fail("RUN002", found=f"a {type(args).__name__} for the arguments", required=", ".join(names), help=help)
+            fail("RUN002", found=f"{type_shown(args)} for the arguments", required=", ".join(names), help=help)
         if len(args) != len(names):
             fail("RUN002", found=f"{len(args)} arguments", required=f"{len(names)}: {', '.join(names)}")
         return args

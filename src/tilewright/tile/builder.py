@@ -10,7 +10,7 @@ from typing import NoReturn, cast
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from tilewright.base.expr import Const, Expr, Interval, ceildiv, maximum, simplify, sym
-from tilewright.diag import Label, Location
+from tilewright.diag import Label, Location, type_shown
 from tilewright.lang.axes import Axis, Coord, Span, show_axes
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.recorder import Array, Cell, Node, OpenStream
@@ -64,7 +64,7 @@ class KernelBuilder:
             refuse(
                 "LNG031",
                 where=kernel.where,
-                found=f"{kernel.name} returns a {type(returned).__name__}",
+                found=f"{kernel.name} returns {type_shown(returned)}",
                 required="no return value",
                 help="store results to a tensor parameter: y[m] = value",
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, cast
 
-from tilewright.diag import Location, shown
+from tilewright.diag import Location, shown, type_shown
 from tilewright.lang.recorder import OpenStream
 from tilewright.lang.source_locations import refuse
 from tilewright.lang.traced import Traced
@@ -209,4 +209,4 @@ def _line_of(instruction: Any, line: int) -> int:
 
 
 def _describe(value: object) -> str:
-    return f"a {type(value).__name__}" if isinstance(value, Traced) else repr(value)[:40]
+    return type_shown(value) if isinstance(value, Traced) else repr(value)[:40]

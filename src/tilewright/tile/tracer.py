@@ -35,7 +35,7 @@ from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, Reshaped, expanded_from, joint, presence_of, zero_where_absent
-from tilewright.tile.promised import apart_by_position, promised_access
+from tilewright.tile.promised_indices import apart_by_position, promised_access
 from tilewright.tile.queries import coords_of, filled, tensor_name
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block

@@ -15,15 +15,15 @@ from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.stores import ScatterDomain, scatter_domains
 from tilewright.compiler.reliance import relied_on
 from tilewright.compiler.timing import timed
-from tilewright.contract.access import prove_once
-from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError
 from tilewright.protocol.access import StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import location_of
-from tilewright.tile.promised import promised_access
+from tilewright.tile.promised_indices import promised_access
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of, scatter_name
+from tilewright.verify.access import prove_once
+from tilewright.verify.access_report import diagnose
 
 DISTINCT = "distinct"
 

@@ -23,9 +23,6 @@ from tilewright.compiler.proofs.stores import scatter_domains
 from tilewright.compiler.proofs.uniform import UNIFORM, bound_in
 from tilewright.compiler.reliance import UNWRITTEN, constructed_of
 from tilewright.compiler.timing import timed
-from tilewright.contract import check
-from tilewright.contract.access import inside_of
-from tilewright.contract.rules import Rule
 from tilewright.diag import fail
 from tilewright.protocol.access import AccessKind
 from tilewright.tile import dialect as tile
@@ -36,6 +33,9 @@ from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of, scatter_name
 from tilewright.transport.protocol import count_protocols, protocols_of
 from tilewright.transport.protocol_threads import NoProtocolError
+from tilewright.verify import check
+from tilewright.verify.access import inside_of
+from tilewright.verify.rules import Rule
 
 ASSOCIATIVE = "associative"
 """The assumption that a scan's function is associative up to rounding; samples are tried when it is traced."""
@@ -62,7 +62,7 @@ def prove_descriptors(judged: DescriptorVerdicts) -> Proof[str]:
 @timed("prove")
 def prove_protocols(lowered: t.Kernel, *, replay: bool = True) -> Proof[str]:
     """Whether threads synchronise wherever they must, in every protocol of a kernel; ``replay`` as in
-    ``contract.check``."""
+    ``verify.check``."""
     try:
         protocols = protocols_of(lowered)
     except NoProtocolError as error:

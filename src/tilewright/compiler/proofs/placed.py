@@ -11,7 +11,6 @@ from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import TRUE, conjuncts
 from tilewright.base.verdict import Unknown
 from tilewright.compiler.timing import timed
-from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError
 from tilewright.lang.axes import axis_symbol
 from tilewright.tile import dialect as tile
@@ -19,6 +18,7 @@ from tilewright.tile.indirect import scatter_number
 from tilewright.tile.ops import location_of, operations
 from tilewright.transport import dialect as t
 from tilewright.transport.access import scatter_name
+from tilewright.verify.access_report import diagnose
 
 PLACED = "placed"
 

@@ -4,7 +4,7 @@ byte.
 Read from the lowered ops alone, at every thread and copy. Every copy of a buffer brings all elements of one load of the
 tile program, one after the other, with zeros outside of the load's domain; reads begin where copies do and name no
 element beyond these. A tensor copy brings a box of a map without swizzle, of a load whose domain ends where its tensor
-does or is never left. Which register an element belongs to is compared by ``validate.lowering``.
+does or is never left. Which register an element belongs to is compared by ``validate.tile_to_transport``.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
 from tilewright.tile.ops import operations, program_index
-from tilewright.tile.promised import IndexedAccess, indexed_access
+from tilewright.tile.promised_indices import IndexedAccess, indexed_access
 from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import scatter_name

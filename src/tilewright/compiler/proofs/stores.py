@@ -16,8 +16,6 @@ from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.loaded import offsets_of, tiles_of
 from tilewright.compiler.reliance import FAILED
 from tilewright.compiler.timing import timed
-from tilewright.contract.access import AccessWitness, prove_accesses
-from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError, fail
 from tilewright.lang.axes import Span, axis_symbol
 from tilewright.protocol.access import (
@@ -36,6 +34,8 @@ from tilewright.tile.ops import GATE, OPEN_COUNTER, operations, program_index
 from tilewright.tile.queries import tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of, scatter_name
+from tilewright.verify.access import AccessWitness, prove_accesses
+from tilewright.verify.access_report import diagnose
 
 _MOST_CASES = 256
 """Ways through branches on extents that are proved one by one, as many as eight independent branches have; with more

@@ -48,7 +48,7 @@ CODES: tuple[Code, ...] = (
         "The proofs are about the IR. PTX that is not shown to do what the IR says is executed beside it on drawn "
         "arguments; where an element differs, the code generator or NVRTC is wrong, not the kernel. Steps that check "
         "promises are executed on integers that keep them and break them; where one goes unseen, they are wrong.",
-        source="compiler.differential, compiler.promise_tests; docs/validation.md",
+        source="compiler.differential, compiler.index_promise_tests; docs/validation.md",
         help=_REPORT,
     ),
 )

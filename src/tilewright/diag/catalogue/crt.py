@@ -50,7 +50,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "Grid, cluster, threads, shared memory, parameters, tensor maps, workspaces and steps follow from the kernels' "
         "texts. They were derived a second time, and a field differs, or is not shown to be equal. The program is not "
         "emitted. This is a defect of the compiler, or the bundle was changed.",
-        source="tilewright.validate.recipe",
+        source="tilewright.validate.launch_recipe",
         help=_REPORT,
     ),
     Code(

@@ -89,7 +89,7 @@ CODES: tuple[Code, ...] = (
         bad="if page: ...",
         good="with pages.when(pages.flag('end of text')): ...",
         source=_RULES,
-        help="pages.each, pages.repeat, pages.when and pages.otherwise are the loops and branches of a program",
+        help="pages.each and repeat are the loops of a program, pages.when and otherwise its branches",
     ),
     Code(
         "PAG010",

@@ -6,7 +6,7 @@ from math import gcd
 from typing import Any
 
 from tilewright.base.dtypes import dtype_named
-from tilewright.diag import fail
+from tilewright.diag import fail, type_shown
 from tilewright.jit.outputs import empty
 from tilewright.ops.packing import kernels
 from tilewright.ops.packing.plan import PackPlan
@@ -62,7 +62,7 @@ def _called(kernel: Any, result: str, like: Any, shape: tuple[int, int], **given
 
 def _require_plan(plan: object) -> None:
     if not isinstance(plan, PackPlan):
-        fail("JIT012", found=f"a {type(plan).__name__}", required="a plan of tw.build_pack_plan")
+        fail("JIT012", found=type_shown(plan), required="a plan of tw.build_pack_plan")
 
 
 def _require(name: str, value: Any, shape: tuple[int | None, ...]) -> None:

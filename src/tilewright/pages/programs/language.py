@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NoReturn, cast
 
 from tilewright.base.cached import cached_property
-from tilewright.diag import Location, TilewrightError, fail, shown
+from tilewright.diag import Location, TilewrightError, fail, shown, type_shown
 from tilewright.pages.programs.checker import CheckedProgram, check
 from tilewright.pages.programs.jumps import jump_out_of_with, last_line
 from tilewright.pages.programs.ops import (
@@ -188,7 +188,7 @@ class _Named:
 
     def __bool__(self) -> bool:
         _refuse(
-            f"the truth of a {type(self).__name__} while the program is traced",
+            f"the truth of {type_shown(self)} while the program is traced",
             "pages.when(condition), which records both branches",
             "`with pages.when(condition): ...` and `with pages.otherwise(): ...`",
         )
@@ -626,6 +626,9 @@ class PageProgram:
 def program(function: Callable[..., Any]) -> PageProgram:
     """Decorate a function as a cache program; its parameters are annotated ``pages.Pool``, ``Requests``, ``Page``,
     ``Table``. What it returns (a page, a table, or a tuple of them) belongs to the caller."""
+    if not isinstance(function, FunctionType | MethodType):
+        help = "write @pages.program above `def`"
+        fail("PAG009", found=f"{type_shown(function)} as a cache program", required="a function", help=help)
     return PageProgram(function)
 
 

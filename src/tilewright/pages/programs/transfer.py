@@ -256,7 +256,8 @@ def _ended(op: PageOp, heap: Heap, handle: int, duty: Duty, after: int | None, w
         handle,
         f"{who} on stream {' and '.join(map(repr, streams))} may still run",
         "every launch that uses a page has ended when the page is free",
-        f'pages.fence() before it, or event = pages.record("{streams[0]}") behind the launch and release(after=event)',
+        f'pages.fence() before it, or event = pages.record("{streams[0]}") behind the launch, '
+        "then release(after=event)",
     )
 
 

@@ -110,4 +110,4 @@ OPS: dict[type[Operation], Callable[..., None]] = {
     a.MbarrierWait: mbarrier_wait,
     **dict.fromkeys(_PLAIN, plain),
 }
-"""Ops that change no register, which ``validate.lowering`` passes over."""
+"""Ops that change no register, which ``validate.tile_to_transport`` passes over."""
