@@ -12,7 +12,7 @@ from tilewright.lang.schedule import Schedule
 pytestmark = pytest.mark.sample(1)
 
 Example = tuple[str, str, str, Schedule | tuple[tuple[str, int], ...]]
-"""A kernel of the examples: the example, its kernel's name, the dtype, and what is pinned, or extents that it serves."""
+"""A kernel of the examples: the example, its name, the dtype, and what is pinned or the extents that it serves."""
 PRODUCT: Example = ("matmul", "matmul", "bf16", Schedule(extents={"bm": 64, "bn": 32}))
 SUM: Example = ("add", "add", "bf16", Schedule())
 FEW_ROWS: Example = ("matmul", "matmul", "bf16", (("M", 16), ("N", 64), ("K", 512)))
