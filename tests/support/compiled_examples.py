@@ -53,6 +53,14 @@ def compiled_for(example: str, dtype: str, extents: tuple[tuple[str, int], ...])
     return _kernels(serving(example, DTYPES[dtype], {n: np.ascontiguousarray(a) for n, a in arrays.items()}))
 
 
+@cache
+def of_each_kind(example: str, dtype: str) -> dict[str, Compiled]:
+    """The kernels of an example, of variants that are made of the same ops the first."""
+    program = plan(_request(example, DTYPES[dtype]))
+    first = {frozenset(op.name for op in v.transport.walk()): v for v in reversed(program.variants)}
+    return _kernels(build(replace(program, variants=tuple(first.values()), left_out=())))
+
+
 def _kernels(artifact: Artifact) -> dict[str, Compiled]:
     found: dict[str, Compiled] = {}
     for variant in artifact.variants:
@@ -73,6 +81,10 @@ def serving(name: str, dtype: DType, arrays: Mapping[str, np.ndarray]) -> Artifa
         sizes |= {dim: extent for dim, extent in zip(tensor.dims, array.shape, strict=True) if isinstance(dim, str)}
         sizes |= {f"{tensor.name}.stride{i}": step // array.itemsize for i, step in enumerate(array.strides)}
         sizes[f"{tensor.name}.address"] = 0
+    return build(replace(plan(_request(name, dtype), sizes), left_out=()))
+
+
+def _request(name: str, dtype: DType) -> Request:
+    case = EXAMPLES_BY_NAME[name]
     signature = Signature.of(case.tensor_dtypes(dtype), static=None, keywords=dict(case.keywords))
-    request = Request(case.kernel, signature, default_facts(case.kernel), SM90A, Schedule())
-    return build(replace(plan(request, sizes), left_out=()))
+    return Request(case.kernel, signature, default_facts(case.kernel), SM90A, Schedule())
