@@ -72,7 +72,9 @@ def counted(protocol: Protocol) -> Protocol:
     nodes = [node for role in protocol.roles for node in walk(role.body)]
     moved = {n.op.by.constant for n in nodes if isinstance(n, Step) and isinstance(n.op, ops.Advance)}
     loops = {n.end.constant for n in nodes if isinstance(n, Loop) and n.begin == Const(0) and n.step == 1}
-    symbols = {Const(n): Symbol(f"$of_{n}", least=n) for n in moved & loops if n is not None and n > 1}
+    symbols: dict[Expr, Symbol] = {
+        Const(n): Symbol(f"$of_{n}", least=n) for n in moved & loops if n is not None and n > 1
+    }
 
     def renamed(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         return tuple(map(of, nodes))
