@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
-from tilewright.contract.fold import counted, drop_partial_private, folded, hulled
+from tilewright.contract.fold import drop_partial_private, folded, hulled
 from tilewright.contract.op_constraints import declared
 from tilewright.contract.parametric import GraphProof, prove
 from tilewright.contract.rules import Policy, Rule
@@ -25,19 +25,17 @@ def check(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
 
 def verify(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = True) -> Verification:
     """``check`` with certificate, diagnostics and figures. Never raises because of a protocol's contents."""
-    malformed = tuple(problems(protocol))
-    if malformed:
-        found = Unknown("form", malformed[0].found, "write the protocol as its form requires")
-        return Verification(found, None, malformed, 0)
+    form = tuple(problems(protocol))
+    if form:
+        found = Unknown("form", form[0].found, "write the protocol as its form requires")
+        return Verification(found, None, form, 0)
     protocol = drop_partial_private(expand(protocol))
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)
-    plain = replace(hulled(form_of_proof), name="")
-    for form in dict.fromkeys((plain, counted(plain))):
-        answer = _by_event_graph(form)
-        if isinstance(answer, Proved):
-            return proved_by_graph(protocol, policy, answer)
+    answer = _by_event_graph(replace(hulled(form_of_proof), name=""))
+    if isinstance(answer, Proved):
+        return proved_by_graph(protocol, policy, answer)
     from tilewright.contract.canonical_search import search_canonical_runs  # noqa: PLC0415 - most protocols need no search
 
     return search_canonical_runs(protocol, form_of_proof, policy, _by_event_graph, replay=replay)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from tilewright.base.expr import Const, Expr, FloorDiv, Interval, Max, Min, Sum, interval, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import By, Loop, Node, Protocol, Step, Symbol, steps, walk, with_bodies
+from tilewright.protocol.model import By, Loop, Node, Protocol, Step, steps, with_bodies
 
 
 def folded(protocol: Protocol) -> Protocol:
@@ -59,37 +59,6 @@ def hulled(protocol: Protocol) -> Protocol:
 
     roles = tuple(replace(r, body=hulls(r.body)) for r in protocol.roles)
     return replace(protocol, roles=roles) if roles != protocol.roles else protocol
-
-
-def counted(protocol: Protocol) -> Protocol:
-    """The protocol with a symbol for each number by which a counter is moved past a loop of so many iterations.
-
-    What is proved for every number from that one on holds of it. A breach may be none of the protocol.
-
-        for k in range(0, 64): body                   for k in range(0, n): body
-        counter += 64                                 counter += n
-    """
-    nodes = [node for role in protocol.roles for node in walk(role.body)]
-    moved = {n.op.by.constant for n in nodes if isinstance(n, Step) and isinstance(n.op, ops.Advance)}
-    loops = {n.end.constant for n in nodes if isinstance(n, Loop) and n.begin == Const(0) and n.step == 1}
-    symbols: dict[Expr, Symbol] = {
-        Const(n): Symbol(f"$of_{n}", least=n) for n in moved & loops if n is not None and n > 1
-    }
-
-    def renamed(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(map(of, nodes))
-
-    def of(node: Node) -> Node:
-        match node:
-            case Step(ops.Advance(_, by) as op) if by in symbols:
-                return replace(node, op=replace(op, by=sym(symbols[by].name)))
-            case Loop(_, Const(0), end, 1) if end in symbols:
-                return replace(node, end=sym(symbols[end].name), body=renamed(node.body))
-            case _:
-                return with_bodies(node, renamed)
-
-    roles = tuple(replace(r, body=renamed(r.body)) for r in protocol.roles)
-    return replace(protocol, symbols=(*protocol.symbols, *symbols.values()), roles=roles) if symbols else protocol
 
 
 def _hull(protocol: Protocol, node: Node) -> tuple[Node, ...]:
