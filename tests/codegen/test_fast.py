@@ -20,7 +20,6 @@ from support.casts import nearest
 from support.example_cases import EXAMPLES_BY_NAME
 from support.indexed import facts_of
 from support.ptx_driver import run_artifact
-from support.slow import rest_slow
 from tilewright.base.dtypes import bf16, f32
 from tilewright.codegen.assemble import unrounded
 from tilewright.codegen.cuda import emit_kernel
@@ -351,16 +350,23 @@ def test_fma_is_rounded_once() -> None:
 
 
 FAST = ("softmax", "layer_norm", "swiglu", "attention", "matmul", "rotary", "cross_entropy")
-QUICK = [("softmax", f32), ("swiglu", bf16), ("attention", bf16), ("rotary", f32), ("cross_entropy", bf16)]
+STATIC = {"static": {"N": 200}}
+FEW_VARIANTS = {
+    "softmax": STATIC,
+    "layer_norm": STATIC,
+    "swiglu": STATIC,
+    "matmul": {"schedule": tw.Schedule(extents={"bm": 64, "bn": 64})},
+}
+"""Of one kernel's variants, which have the same arithmetic, few are compiled."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "dtype"), rest_slow([(n, d) for n in FAST for d in (f32, bf16)], QUICK, several=True), ids=str
-)
+@pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
+@pytest.mark.parametrize("name", FAST)
 def test_every_sum_and_product_in_the_ptx_is_rounded(name: str, dtype: Any) -> None:
     case = EXAMPLES_BY_NAME[name]
-    artifact = Kernel(case.kernel).compile(dtypes=case.tensor_dtypes(dtype), **case.keywords)
+    options = {**case.keywords, **FEW_VARIANTS.get(name, {})}
+    artifact = Kernel(case.kernel).compile(dtypes=case.tensor_dtypes(dtype), **options)
     for kernel in artifact.kernels:
         assert unrounded(kernel.ptx) == []
         approximate = set(re.findall(r"\b\w+\.approx\S*", kernel.ptx))

@@ -212,7 +212,7 @@ def compared(kernel: t.Kernel, source: str) -> tuple[object, ...]:
     made = assemble(source, SM90A.name, kernel.entry)
     launch = recipe([kernel]).steps[-1]
     assert isinstance(launch, Launch)
-    return compare_ptx(kernel, made.ptx, launch.args, launch.grid[0])
+    return compare_ptx(kernel, made.ptx, launch.args, launch.grid[0], 1)
 
 
 @pytest.mark.parametrize(("kernel", "parts"), [(p.nt, 4), (p.gated, 2)])

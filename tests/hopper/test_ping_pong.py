@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,6 +17,9 @@ from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.sync_check import mismatches
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.diag import TilewrightError
+from tilewright.protocol import ops
+from tilewright.protocol.edit import rewritten
+from tilewright.protocol.rewrite import substituted
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.transport import asynchronous as a
@@ -22,6 +27,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 from tilewright.verify import check
 from tilewright.verify.model_checker import exhaust
+from tilewright.verify.parametric.proof import METHOD
 
 pytestmark = pytest.mark.sample(1)
 
@@ -134,3 +140,17 @@ def test_what_is_left_out_is_noticed(kind: type[t.TransportOp], which: int) -> N
 def test_programs_of_different_lengths_take_no_turns() -> None:
     assert isinstance(p.lower(p.attention, PING_PONG, causal=True), Refused)
     assert isinstance(p.lower(p.nt, Candidate(1, ping_pong=2, copies=False)), Refused)
+
+
+@pytest.mark.parametrize("trips", [2, 64])
+def test_a_stream_of_known_length_is_proved_like_one_of_any(trips: int) -> None:
+    """What a warpgroup skips is then a number, as where K is static: seconds of search left such products open."""
+    for protocol in protocols_of(lowered(p.nt).scheduled.kernel):
+        (trip,) = [s for s in protocol.symbols if s.name.startswith("$trip")]
+        roles = tuple(replace(r, body=substituted(r.body, trip.name, trips)) for r in protocol.roles)
+        known = replace(protocol, symbols=tuple(s for s in protocol.symbols if s is not trip), roles=roles)
+        (method,) = {o.method for o in getattr(check(known), "obligations", ())}
+        assert method == METHOD
+        unfinished = rewritten(known, lambda _, s: () if s.op == ops.WgmmaWait() else (s,))
+        assert unfinished != known
+        assert not isinstance(check(unfinished, replay=False), Proved)

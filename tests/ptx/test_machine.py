@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.compiled_examples import serving
 from support.example_cases import EXAMPLES_BY_NAME
 from support.ptx_driver import MachineDriver, executable, run_artifact
 from support.slow import rest_slow
@@ -334,16 +335,15 @@ def compiled(
             else {"A": 2, "B": 16, "C": 8, "D": 16}
         )
     )
-    artifact = _artifact(name, dtype)
-    arrays, expected = example.arrays(extents, dtype)
-    return artifact, {n: np.ascontiguousarray(a) for n, a in arrays.items()}, expected
+    made, expected = example.arrays(extents, dtype)
+    arrays = {n: np.ascontiguousarray(a) for n, a in made.items()}
+    return _artifact(name, dtype, tuple(extents.items())), arrays, expected
 
 
 @cache
-def _artifact(name: str, dtype: DType) -> Artifact:
-    example = EXAMPLES_BY_NAME[name]
-    dtypes = {n: d.name for n, d in example.tensor_dtypes(dtype).items()}
-    return example.kernel.compile(dtypes=dtypes, **example.keywords)  # pyright: ignore[reportAttributeAccessIssue]
+def _artifact(name: str, dtype: DType, extents: tuple[tuple[str, int], ...]) -> Artifact:
+    arrays, _ = EXAMPLES_BY_NAME[name].arrays(dict(extents), dtype)
+    return serving(name, dtype, {n: np.ascontiguousarray(a) for n, a in arrays.items()})
 
 
 def faults(driver: MachineDriver) -> list[str]:

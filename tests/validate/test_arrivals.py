@@ -17,7 +17,7 @@ NEAR = 15
 
 @pytest.fixture(scope="module")
 def artifact() -> Artifact:
-    return grouped_matmul.compile(target="sm_90a", dtypes=dict.fromkeys("abc", "bf16"))
+    return grouped_matmul.compile(target="sm_90a", dtypes=dict.fromkeys("abc", "bf16"), bm=64, bn=64)
 
 
 def compared(artifact: Artifact, lines: list[str] | None = None) -> tuple[str, ...]:

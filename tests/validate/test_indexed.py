@@ -108,7 +108,7 @@ def differences(name: str, change: Callable[[str], str] = str) -> tuple[Differen
 def compared(artifact: Artifact, place: int, change: Callable[[str], str] = str) -> tuple[Difference, ...]:
     launch = [s for v in artifact.variants for s in v.steps if isinstance(s, Launch)][place]
     image = next(k for k in artifact.kernels if k.symbol == launch.kernel)
-    return compare_ptx(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0])
+    return compare_ptx(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0], 1)
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - PTX_UNDECIDED.keys()))

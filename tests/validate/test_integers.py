@@ -103,7 +103,7 @@ def differences(name: str, pattern: str = "", to: str = "") -> tuple[str, ...]:
     image = artifact.kernel(launch.kernel)
     ptx, count = re.subn(pattern, to, image.ptx, count=1) if pattern else (image.ptx, 1)
     assert count == 1
-    return tuple(map(str, compare(transport_kernel(image.transport_ir), ptx, launch.args, launch.grid[0])))
+    return tuple(map(str, compare(transport_kernel(image.transport_ir), ptx, launch.args, launch.grid[0], 1)))
 
 
 @pytest.mark.parametrize("name", KERNELS)

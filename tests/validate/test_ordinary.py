@@ -109,7 +109,7 @@ def differences(name: str, change: Callable[[str], str] = str) -> list[Differenc
         found
         for image in artifact.kernels
         for launch in (launches[image.symbol],)
-        for found in compare(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0])
+        for found in compare(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0], 1)
     ]
 
 

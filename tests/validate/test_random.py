@@ -53,7 +53,7 @@ def differences(artifact: judge.Artifact, pattern: str = "", to: str = "") -> li
         image = artifact.kernel(launch.kernel)
         ptx, count = re.subn(pattern, to, image.ptx, count=1) if pattern else (image.ptx, 0)
         replaced += count
-        found += map(str, compare(transport_kernel(image.transport_ir), ptx, launch.args, launch.grid[0]))
+        found += map(str, compare(transport_kernel(image.transport_ir), ptx, launch.args, launch.grid[0], 1))
     assert replaced or not pattern, pattern
     return found
 

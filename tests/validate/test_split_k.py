@@ -18,6 +18,7 @@ from support.slow import rest_slow
 from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
+from tilewright.compiler.requests import Request
 from tilewright.validate.tile_to_transport.compare import compare as compare_lowering
 from tilewright.validate.transport_to_ptx import compare
 
@@ -35,21 +36,23 @@ def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N
 
 @cache
 def compiled() -> dict[str, tuple[KernelImage, Launch]]:
-    """The kernels of the first variant that is cut."""
-    artifact = product.compile(dtypes=dict.fromkeys("abc", "bf16"), schedule=tw.Schedule(split_k=4))
-    images = {image.symbol: image for image in artifact.kernels}
-    for variant in artifact.variants:
-        launches = [step for step in variant.steps if isinstance(step, Launch)]
-        if len(launches) == 2:
-            return {kind: (images[x.kernel], x) for kind, x in zip(("parts", "sums"), launches, strict=True)}
-    raise AssertionError
+    """The kernels of a variant that is cut."""
+    rows = {"a": 4096, "b": 4096, "c": 64}
+    sizes = {"M": 64, "N": 64, "K": 4096, **{f"{x}.stride0": n for x, n in rows.items()}}
+    sizes |= {f"{x}.{of}": n for x in rows for of, n in (("stride1", 1), ("address", 0))}
+    return cut(replace(p.request(product), schedule=tw.Schedule(split_k=4)), sizes)
 
 
 @cache
 def summed() -> dict[str, tuple[KernelImage, Launch]]:
     """Those of a sum over the rows of a narrow matrix."""
     sizes = {"M": 1 << 20, "N": 8, "x.stride0": 8, "x.stride1": 1, "x.address": 0, "y.stride0": 1, "y.address": 0}
-    artifact = build(replace(plan(p.request(load("reductions").column_sum), sizes), left_out=()))
+    return cut(p.request(load("reductions").column_sum), sizes)
+
+
+def cut(request: Request, sizes: dict[str, int]) -> dict[str, tuple[KernelImage, Launch]]:
+    """The kernels of the variant that serves some sizes."""
+    artifact = build(replace(plan(request, sizes), left_out=()))
     (variant,) = artifact.variants
     launches = [step for step in variant.steps if isinstance(step, Launch)]
     return {kind: (artifact.kernel(x.kernel), x) for kind, x in zip(("parts", "sums"), launches, strict=True)}
@@ -80,11 +83,11 @@ def test_other_steps_of_a_part_are_seen(old: str, new: str) -> None:
 
 
 def ptx(kind: str, pattern: str = "", to: str = "", count: int = 0) -> int:
-    """Differences of the PTX, in which a pattern is replaced."""
+    """Whether the PTX, in which a pattern is replaced, is told apart: 1, or 0."""
     image, launch = compiled()[kind]
     text = re.sub(pattern, to, image.ptx, count=count) if pattern else image.ptx
     assert not pattern or text != image.ptx
-    return len(compare(transport_kernel(image.transport_ir), text, launch.args, launch.grid[0]))
+    return len(compare(transport_kernel(image.transport_ir), text, launch.args, launch.grid[0], 1))
 
 
 def lowering(kind: str, old: str = "", new: str = "") -> int:

@@ -94,7 +94,7 @@ def differences(name: str, change: Callable[[str], str] = str) -> tuple[Differen
     artifact = compiled(name)
     (image,) = artifact.kernels
     (launch,) = {s for v in artifact.variants for s in v.steps if isinstance(s, Launch)}
-    return compare(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0])
+    return compare(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0], 1)
 
 
 @pytest.mark.parametrize("name", KERNELS)

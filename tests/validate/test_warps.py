@@ -31,7 +31,7 @@ def changed(pattern: str, text: str) -> list[str]:
     kernel = compiled("row_sum")["row_sum_1"]
     (found,) = re.finditer(pattern, kernel.ptx, re.MULTILINE)
     new = text.replace("FOUND", found[0].strip())
-    return kernel.differences(f"{kernel.ptx[: found.start()]}{new}\n{kernel.ptx[found.end() :]}")
+    return kernel.differences(f"{kernel.ptx[: found.start()]}{new}\n{kernel.ptx[found.end() :]}", 1)
 
 
 @pytest.mark.parametrize(("pattern", "text"), MISTAKES.values(), ids=MISTAKES)

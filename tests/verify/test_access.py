@@ -424,6 +424,7 @@ def test_stores_without_promises_and_promises_that_are_broken() -> None:
 
 def test_work_beyond_the_limit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_points, "_MOST_OPERATIONS", 1)
+    access_points._are_none.cache_clear()
     answer = prove_accesses(accesses_of(softmax()), [whole("y", M, N)])
     assert isinstance(answer, Unknown)
     assert "isl" in answer.reason

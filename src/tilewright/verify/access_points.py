@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from threading import RLock
 
 import islpy as isl
 
@@ -18,62 +20,34 @@ class IntegerPoints:
 
     def __init__(self, variables: Variables):
         self.variables, self.calls = variables, 0
-        self._context = isl.Context()
 
     def are_none(self, literals: list[Linear]) -> bool:
         """No point satisfies all literals."""
-        try:
-            return self._set(literals, ()).is_empty()
-        except isl.Error as error:
-            raise _gave_up() from error
+        self.calls += 1
+        return _are_none(*self._rows(literals, ()))
 
     def one(self, literals: list[Linear]) -> Mapping[int, int] | None:
         """Some point that does; None if there is none."""
+        self.calls += 1
         everything = range(len(self.variables.names))
         try:
-            piece = self._set(literals, everything)
-            if piece.is_empty():
-                return None
-            point = piece.sample_point()
-            values = [point.get_coordinate_val(isl.dim_type.set, i) for i in everything]
+            with _ALONE:
+                piece = _points(*self._rows(literals, everything))
+                if piece.is_empty():
+                    return None
+                point = piece.sample_point()
+                values = [point.get_coordinate_val(isl.dim_type.set, i) for i in everything]
         except isl.Error as error:
             raise _gave_up() from error
         return {i: int(value.to_python()) for i, value in enumerate(values)}
 
-    def _set(self, literals: list[Linear], more: Iterable[int]) -> isl.BasicSet:
-        """The integer points of a conjunction within the variables' bounds, over ``more`` and the variables it has."""
-        self.calls += 1
+    def _rows(self, literals: list[Linear], more: Iterable[int]) -> tuple[int, tuple[Row, ...], tuple[Row, ...]]:
+        """A conjunction within the variables' bounds, over ``more`` and the variables it has: how many these are,
+        equations and inequalities in their numbers."""
         used = sorted({v for literal in literals for v in literal.terms}.union(more))
-        context = self._context
-        context.reset_operations()
-        context.set_max_operations(_MOST_OPERATIONS)
-        equations, inequalities = _rows([*literals, *self._bounds(used)])
-        return isl.BasicSet.from_constraint_matrices(
-            isl.Space.set_alloc(context, 0, len(used)),
-            self._matrix(used, equations),
-            self._matrix(used, inequalities),
-            isl.dim_type.set,
-            isl.dim_type.div,
-            isl.dim_type.param,
-            isl.dim_type.cst,
-        )
-
-    def _matrix(self, used: Sequence[int], rows: Sequence[Row]) -> isl.Mat:
-        """Rows of coefficients, the constant last. isl copies a matrix for every element that is set, and a set for
-        every constraint that is added to it: rows are made by themselves."""
         place = {variable: column for column, variable in enumerate(used)}
-        result = isl.Mat.alloc(self._context, 0, len(used) + 1)
-        zeros = result.add_zero_rows(1)
-        for const, terms in rows:
-            row = zeros.set_element_val(0, len(used), self._number(const))
-            for variable, c in terms:
-                row = row.set_element_val(0, place[variable], self._number(c))
-            result = result.concat(row)
-        return result
-
-    def _number(self, n: int) -> isl.Val:
-        """Of any size: islpy takes integers of a C long only."""
-        return isl.Val(n if abs(n) < 1 << 62 else str(n), self._context)
+        equations, inequalities = _rows([*literals, *self._bounds(used)])
+        return len(used), _placed(equations, place), _placed(inequalities, place)
 
     def _bounds(self, used: Iterable[int]) -> Iterator[Linear]:
         for variable in used:
@@ -82,6 +56,58 @@ class IntegerPoints:
                 yield Linear(-low, {variable: 1})
             if high is not None:
                 yield Linear(high, {variable: -1})
+
+
+_CONTEXT, _ALONE = isl.Context(), RLock()
+"""What isl works in, by one thread at a time: a context of each question's own was never freed."""
+
+
+@lru_cache(maxsize=4096)  # the accesses of a kernel, and of one's variants, ask most questions several times
+def _are_none(columns: int, equations: tuple[Row, ...], inequalities: tuple[Row, ...]) -> bool:
+    """No point satisfies all rows."""
+    try:
+        with _ALONE:
+            return _points(columns, equations, inequalities).is_empty()
+    except isl.Error as error:
+        raise _gave_up() from error
+
+
+def _points(columns: int, equations: tuple[Row, ...], inequalities: tuple[Row, ...]) -> isl.BasicSet:
+    """The integer points that satisfy all rows."""
+    _CONTEXT.reset_operations()
+    _CONTEXT.set_max_operations(_MOST_OPERATIONS)
+    return isl.BasicSet.from_constraint_matrices(
+        isl.Space.set_alloc(_CONTEXT, 0, columns),
+        _matrix(columns, equations),
+        _matrix(columns, inequalities),
+        isl.dim_type.set,
+        isl.dim_type.div,
+        isl.dim_type.param,
+        isl.dim_type.cst,
+    )
+
+
+def _matrix(columns: int, rows: Sequence[Row]) -> isl.Mat:
+    """Rows of coefficients, the constant last. isl copies a matrix for every element that is set, and a set for every
+    constraint that is added to it: rows are made by themselves."""
+    result = isl.Mat.alloc(_CONTEXT, 0, columns + 1)
+    zeros = result.add_zero_rows(1)
+    for const, terms in rows:
+        row = zeros.set_element_val(0, columns, _number(const))
+        for column, c in terms:
+            row = row.set_element_val(0, column, _number(c))
+        result = result.concat(row)
+    return result
+
+
+def _number(n: int) -> isl.Val:
+    """Of any size: islpy takes integers of a C long only."""
+    return isl.Val(n if abs(n) < 1 << 62 else str(n), _CONTEXT)
+
+
+def _placed(rows: Iterable[Row], place: Mapping[int, int]) -> tuple[Row, ...]:
+    """Rows in the columns of their variables."""
+    return tuple((const, tuple((place[v], c) for v, c in terms)) for const, terms in rows)
 
 
 def _gave_up() -> GaveUpError:

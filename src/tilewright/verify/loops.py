@@ -1,6 +1,7 @@
 """Loops written otherwise, where a protocol is not proved as it stands: the same steps in the same order.
 
     for k in range(lo, hi): use(k)          for k in range(0, n): use(k + lo)      n stands for hi - lo
+    for k in range(0, 64): use(k)           for k in range(0, n): use(k)           beside i += 64, which is i += n
     for k in range(0, a + z): use(k)        for k in range(0, a): use(k)           beside loops to a, to z
                                             for k in range(0, z): use(k + a)
     for k in range(n, n + 2): use(k)        use(n); use(n + 1)
@@ -64,6 +65,31 @@ def _rebased(protocol: Protocol, begin: Expr, end: Expr) -> Protocol | None:
         return None
     symbols = (*(s for s in new.symbols if s.name not in names), Symbol(count, per=next(iter(varying), None)))
     return replace(new, symbols=symbols)
+
+
+def of_any_count(protocol: Protocol) -> Protocol:
+    """Loops of a known count past which another role moves a counter, as loops to a symbol that is that count or more:
+    of a number nothing tells what it counts."""
+    steps = [n for role in protocol.roles for n in walk(role.body) if isinstance(n, Step)]
+    moved = {step.op.by for step in steps if isinstance(step.op, ops.Advance)}
+    ends = dict.fromkeys(x.end for x in _loops(protocol) if _from_zero(x) and x.end in moved)
+    least = {end: n for end in ends if (n := end.constant) is not None and n > 1}
+    names = {end: _fresh(protocol, f"of_{n}") for end, n in least.items()}
+
+    def counts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(map(of, nodes))
+
+    def of(node: Node) -> Node:
+        match node:
+            case Step(ops.Advance(_, by) as op) if by in names:
+                return replace(node, op=replace(op, by=sym(names[by])))
+            case Loop(end=end) if end in names and _from_zero(node):
+                return replace(node, end=sym(names[end]), body=counts(node.body))
+            case _:
+                return with_bodies(node, counts)
+
+    symbols = (*protocol.symbols, *(Symbol(names[end], least=n) for end, n in least.items()))
+    return replace(protocol, symbols=symbols, roles=tuple(replace(r, body=counts(r.body)) for r in protocol.roles))
 
 
 def spelled_out(protocol: Protocol) -> Protocol:
@@ -294,6 +320,9 @@ def _fresh(protocol: Protocol, name: str) -> str:
 
 def otherwise_written(protocol: Protocol) -> Iterator[Protocol]:
     """Other forms of a protocol that has such loops, each of which may be proved in its place."""
+    general = of_any_count(protocol)
+    if general != protocol:
+        yield general
     first = divided(counted_from_zero(spelled_out(protocol)))
     if first != protocol:
         yield first
