@@ -57,6 +57,8 @@ class Values:
         """By loop, what its iterations are counted by."""
         self.once: set[str] = set()
         """Loops that make no second iteration, whatever the arguments."""
+        self.extended: set[Poly] = set()
+        """Words that the IR extends to 64 bits with their sign."""
         self._among: dict[tuple[Value, int], Value] = {}
         self._within: dict[tuple[Choice, Condition], Value] = {}
         self._anywhere: dict[tuple[tuple[Condition, Poly], ...], Condition] = {}
