@@ -180,7 +180,8 @@ class Arithmetic:
                 if mask == 0:
                     return terms.const(width, 0)
                 joined = terms.single(u)
-                if joined is not None and (joined.kind == "or" or (joined.kind == "xor" and joined.bits)):
+                whole = joined is not None and joined.bits in (0, width)  # of a shorter one the upper bits are 0
+                if joined is not None and whole and (joined.kind == "or" or (joined.kind == "xor" and joined.bits)):
                     x, y = (self.bitwise("and", terms.resize(p, width), v) for p in joined.args if isinstance(p, Poly))
                     return self.bitwise(joined.kind, x, y)
                 runs = _runs(mask)

@@ -161,8 +161,8 @@ class Values:
             return None
         clear, set_ = (p for _, p in (parts if node.children[1] == 0 else reversed(parts)))
         bit = terms.field(word, atom.bits - 1, 1, clear.width)
-        monomial = bit.terms[0][0]
-        if any(m not in ((), monomial) for p in (clear, set_) for m, _ in p.terms):
+        alone = terms.single(bit)
+        if any(m not in ((), alone and (alone.id,)) for p in (clear, set_) for m, _ in p.terms):
             return None
         zero = terms.make(clear.width, {m: c for m, c in clear.terms if m == ()})
         one = terms.sum(clear.width, (terms.make(clear.width, {(): c}) for _, c in set_.terms))
