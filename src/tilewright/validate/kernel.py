@@ -196,21 +196,22 @@ class _Comparison:
         return frozenset(touched_by(self.kernel)[1]).union(placed if self.kernel.waits is not None else ())
 
     def _shared_names(self) -> dict[SSAValue, str]:
-        """The variables of the PTX that static shared buffers are, by name, size and order."""
+        """The variables of the PTX that static shared buffers are, by name, size and order; where it declares fewer, by
+        the number that the name ends in."""
         free = [v for v in self.entry.shared if not v.external]
+        buffers = [op for op in self.kernel.walk() if isinstance(op, t.Shared) and op.offset is None]
         found: dict[SSAValue, str] = {}
-        for op in self.kernel.walk():
-            if not isinstance(op, t.Shared) or op.offset is not None:
-                continue
+        for op in buffers:
             kind, hint = t.shared_of(op.buffer), op.hint.data
             size = kind.count.data * kind.dtype.dtype.bytes
-            for variable in free:
-                if variable.bytes == size and re.search(rf"\d(v_)?{re.escape(hint)}_?(_\d+)?(_\$_0)?$", variable.name):
-                    found[op.buffer] = variable.name
-                    free.remove(variable)
-                    break
-            else:
-                found[op.buffer] = f"{hint} of the IR"
+            named = [other for other in buffers if other.hint == op.hint]
+            fits = [v for v in free if v.bytes == size and re.search(_named(hint, r"_?(_\d+)?"), v.name)]
+            if len(fits) < sum(other.buffer.type == op.buffer.type and other.buffer not in found for other in named):
+                number = named.index(op)
+                fits = [v for v in fits if re.search(_named(hint, f"_{number}" if number else ""), v.name)]
+            if fits:
+                found[op.buffer] = fits[0].name
+                free.remove(fits[0])
         return found
 
     def _parameters(self, plan: Plan) -> Mapping[str, Value]:
@@ -252,6 +253,11 @@ class _Comparison:
 
         add(plan.region, ())
         return found
+
+
+def _named(hint: str, number: str) -> str:
+    """A pattern of the names of static shared variables."""
+    return rf"\d(v_)?{re.escape(hint)}{number}(_\$_0)?$"
 
 
 class _Pairing:

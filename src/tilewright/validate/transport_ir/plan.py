@@ -53,7 +53,7 @@ from tilewright.validate.words import without_upper
 @dataclass(frozen=True)
 class LaunchGrid:
     """The launch grid: its size and greatest size, the value of %nctaid.x, and the PTX names of static shared
-    buffers."""
+    buffers that it declares."""
 
     grid: Expr
     most_ctas: int
@@ -406,8 +406,13 @@ class Plan:
         owner = buffer.owner
         assert isinstance(owner, t.Shared | a.Mbarriers)
         if owner.offset is None:
-            return self.terms.shared_variable(self.launch.shared_names[buffer])
+            return self.terms.shared_variable(self.launch.shared_names.get(buffer, f"{owner.hint.data} of the IR"))
         return self.values.add(self.base, self.terms.const(0, owner.offset.data))
+
+    def is_declared(self, buffer: SSAValue) -> bool:
+        """Whether the PTX has memory for a shared buffer."""
+        owner = buffer.owner
+        return buffer in self.launch.shared_names or (isinstance(owner, t.Shared) and owner.offset is not None)
 
     def bar(self, bars: SSAValue, index: Value) -> Value:
         """The address of an mbarrier."""
