@@ -442,8 +442,8 @@ class Arithmetic:
         small = self.cases.all(self.compare("eq", "u32", half, self.terms.const(32, 0)) for half in halves)
         if self.cases.both(small, where) == 0:
             return quotient, rest
-        found = self.divided_words("u32", *(values.field(v, 0, 32, 32) for v in (a, b)), where)
-        x, y = (values.field(v, 0, 32, 64) for v in found)
+        dividend, divisor = (values.field(v, 0, 32, 32) for v in (a, b))
+        x, y = (values.field(v, 0, 32, 64) for v in self.divided_words("u32", dividend, divisor, where))
         return values.select(small, x, quotient), values.select(small, y, rest)
 
     def divided(self, a: Poly, b: Poly) -> Poly:
