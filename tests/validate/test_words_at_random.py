@@ -202,6 +202,14 @@ def test_bits_that_are_in_a_word_twice_are_there_twice() -> None:
     assert made.number(word, {"x": 0x00AABB00}) == 0xAABBAABB
 
 
+def test_bits_of_which_one_is_in_a_word_twice_are_there_twice() -> None:
+    made = Evaluated()
+    w = made.word(64, "w")
+    lower = made.arithmetic.bitwise("and", w, made.terms.const(64, 1))
+    word = made.terms.add(made.terms.scale(made.terms.field(w, 0, 33, 64), 1 << 31), lower)
+    assert made.number(made.terms.field(word, 0, 32, 32), {"w": 1}) == 0x80000001
+
+
 def test_the_upper_bits_of_a_negative_number_have_no_sign() -> None:
     made = Evaluated()
     minus_one = made.terms.const(64, -1)
