@@ -471,3 +471,24 @@ def test_a_sign_bit_counts_as_a_number() -> None:
         assert not equality(i).equal(chosen, i.terms.add(sign, other), i.cases.true)
         assert not equality(i).equal(i.values.select(upper, i.terms.add(other, one), other), total, i.cases.true)
         assert not equality(i).equal(picked, i.terms.add(text, one), i.cases.true)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_a_form_that_changes_numbers_is_looked_at(kind: str) -> None:
+    """``relu`` of a negative number, ``satfinite`` of an infinity: what was widened is not what it was."""
+    made = Comparison()
+    floats, word = made.arithmetic.floats, made.terms.data(16, 16, "ld.global", "x")
+    whole = floats.widened(kind, word)
+    assert floats.rounded(kind, 16, f"cvt.rn.{kind}.f32", whole) is word
+    for form in ("rn.relu", "rz.relu", "rn.satfinite", "rn.relu.satfinite"):
+        assert floats.rounded(kind, 16, f"cvt.{form}.{kind}.f32", whole) is not word
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_an_extreme_that_changes_its_operand_is_looked_at(name: str) -> None:
+    """``ftz`` of a denormal, ``xorsign.abs`` of a negative number."""
+    made = Comparison()
+    floats, x = made.arithmetic.floats, made.terms.data(32, 32, "ld.global", "x")
+    assert all(floats.extreme(f"{name}{form}.f32", x, x) is x for form in ("", ".NaN"))
+    for form in (".ftz", ".ftz.NaN", ".xorsign.abs", ".NaN.xorsign.abs"):
+        assert floats.extreme(f"{name}{form}.f32", x, x) is not x

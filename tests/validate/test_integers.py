@@ -54,7 +54,14 @@ def signs(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=64):
     y[m] = tw.sign(a[m]) + b[m]
 
 
+@tw.kernel
+def masks(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=64):
+    m = tw.grid(y, bm)
+    y[m] = tw.where((a[m] & 5) == 0, a[m], b[m])
+
+
 KERNELS = {
+    "masks": masks,
     "quotients": quotients,
     "shifts": shifts,
     "products": products,
@@ -63,6 +70,7 @@ KERNELS = {
     "signs": signs,
 }
 MISTAKES = {
+    "other bits": ("masks", r"(and\.b32[^;]*), 5;", r"\1, 9;"),
     "a quotient of unsigned words": ("quotients", r"div\.s32", "div.u32"),
     "a remainder with the dividend's sign": ("quotients", r"(selp\.b32\s+%r\d+), (%r\d+), 0", r"\1, 0, \2"),
     "divisors from -2 to 1 left out": ("quotients", r"(setp\.lt\.u32\s+%p\d+, %r\d+), 2;", r"\1, 3;"),

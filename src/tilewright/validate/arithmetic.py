@@ -22,6 +22,7 @@ from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values, in_order
+from tilewright.validate.words import sliced
 
 MOST_RUNS = 4
 """The most runs of ones in a mask of ``and``; beyond, the result is an opaque word."""
@@ -79,6 +80,11 @@ class Arithmetic:
             parts = self.reader.by_signs(p, where) if self._is_offset(p) else self._each(p, where)
             self.needs.update(Need(q, -half, half - 1, c) for c, q in parts or [(where, whole)])
         return self.terms.resize(p, 0)
+
+    def factor(self, p: Poly) -> Poly:
+        """A word in a product of twice its width: with its sign where the IR extends it so, else the integer that it is
+        counted as, which is left to be proved."""
+        return self.extended(p, p.width, 0) if p in self.values.extended else self.signed(p)
 
     def _each(self, p: Poly, where: Condition) -> Readings:
         """Of one of few words each, which may be one of few in turn, without a sign; none of other words."""
@@ -174,7 +180,8 @@ class Arithmetic:
                 if mask == 0:
                     return terms.const(width, 0)
                 joined = terms.single(u)
-                if joined is not None and (joined.kind == "or" or (joined.kind == "xor" and joined.bits)):
+                whole = joined is not None and joined.bits in (0, width)  # of a shorter one the upper bits are 0
+                if joined is not None and whole and (joined.kind == "or" or (joined.kind == "xor" and joined.bits)):
                     x, y = (self.bitwise("and", terms.resize(p, width), v) for p in joined.args if isinstance(p, Poly))
                     return self.bitwise(joined.kind, x, y)
                 runs = _runs(mask)
@@ -356,7 +363,7 @@ class Arithmetic:
             if not self.is_data(p) and terms.per_thread(p) is None and 0 < count < width:
                 whole = self.within(terms.resize(p, 0), 0, (1 << width) - 1)
                 return terms.resize(terms.floordiv(whole, 1 << count), width)
-            return terms.field(p, count, width - count, width)
+            return self._sign_of_sum(p, count) or terms.field(p, count, width - count, width)
         if self.is_data(p):
             count = min(count, width - 1)
             negative = self._sign_of_remainder(p) if count == width - 1 else None
@@ -368,6 +375,14 @@ class Arithmetic:
             sign = terms.field(p, width - 1, 1, width)
             return terms.sub(word, terms.scale(sign, 1 << (width - count)))
         return terms.resize(terms.floordiv(self.signed(p), 1 << count), width)
+
+    def _sign_of_sum(self, p: Poly, count: int) -> Poly | None:
+        """The uppermost bit of a word of 64 bits that is computed from data: 1 where the word is negative, else 0. None
+        of other bits, of words put together from fields, and where data does not decide it."""
+        if count != 63 or not self.is_data(p) or sliced(self.terms, p, count, 1) is not None:
+            return None
+        sign = self.as_word(self._compare("lt", "s64", p, self.terms.const(64, 0)), 64)
+        return sign if isinstance(sign, Poly) else None
 
     def quotient_by_reciprocal(self, p: Poly, count: int, *, signed: bool) -> Poly | None:
         """The upper word of a product m x, shifted down: floor(x / d) for a reciprocal m of d, and no sign bit, if x is
@@ -410,6 +425,26 @@ class Arithmetic:
             number %= 1 << b.width
             return self.terms.resize(self.terms.floordiv(self.terms.unsigned(a), number), a.width)
         return self.terms.data(a.width, a.width, f"div.{kind}", a, b)
+
+    def divided_words(self, kind: str, a: Value, b: Value, where: Condition) -> tuple[Value, Value]:
+        """The quotient of words of which one is data, towards 0, and what remains, where ``where`` holds.
+
+        Words of 64 bits whose upper halves are 0 are numbers in ``[0, 2**32)`` with a sign or without: what is their
+        quotient, and remains, are those of their lower halves without a sign. LLVM divides them so (its pass
+        BypassSlowDivision), in a branch that has found the halves 0.
+        """
+        values = self.values
+        quotient = values.lift(lambda x, y: self.truncated(kind, x, y), a, b)
+        rest = values.sub(a, values.mul(quotient, b))
+        if bits_of(kind) < 64 or values.number(b) is not None:
+            return quotient, rest
+        halves = [values.field(v, 32, 32, 32) for v in (a, b)]
+        small = self.cases.all(self.compare("eq", "u32", half, self.terms.const(32, 0)) for half in halves)
+        if self.cases.both(small, where) == 0:
+            return quotient, rest
+        dividend, divisor = (values.field(v, 0, 32, 32) for v in (a, b))
+        x, y = (values.field(v, 0, 32, 64) for v in self.divided_words("u32", dividend, divisor, where))
+        return values.select(small, x, quotient), values.select(small, y, rest)
 
     def divided(self, a: Poly, b: Poly) -> Poly:
         """floor(a / b) over the integers for a >= 0 and b > 0."""
@@ -609,10 +644,9 @@ class Arithmetic:
     def _ordered(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
         """The comparison of ``_compare`` once its operands are in the order for it."""
         cases = self.cases
-        joined = self.terms.single(a) if name in ("eq", "ne") and self.terms.number(b) == 0 else None
-        if joined is not None and joined.kind == "or":  # no bit of either
-            parts = [self.terms.resize(p, a.width) for p in joined.args if isinstance(p, Poly)]
-            none = cases.all(self._compare("eq", kind, p, b) for p in parts)
+        joined = self._joined_by_or(a) if name in ("eq", "ne") and self.terms.number(b) == 0 else []
+        if joined:  # no bit of either
+            none = cases.all(self._compare("eq", kind, p, self.terms.const(p.width, 0)) for p in joined)
             return none if name == "eq" else cases.negate(none)
         if self.is_data(a) or self.is_data(b):
             read, positive = self._read_compared(name, kind, a, b), ("lt", "gt", "eq")
@@ -629,6 +663,15 @@ class Arithmetic:
         else:
             less = self.values.test(cases.less, self.unsigned(a), self.unsigned(b))
         return less if name in ("lt", "gt") else cases.negate(less)
+
+    def _joined_by_or(self, p: Poly) -> list[Poly]:
+        """The words, of one width, whose or a word is, or is from some bit on with no bit below; none of another."""
+        whole = self.terms.single(p)
+        if whole is not None and whole.kind == "or" and not whole.bits:  # counted with, over the integers
+            return [self.terms.resize(x, p.width) for x in whole.args if isinstance(x, Poly)]
+        pieces = self.terms.pieces(p) or []
+        joined = self.terms.single(pieces[0][2]) if len(pieces) == 1 else None
+        return [x for x in joined.args if isinstance(x, Poly)] if joined is not None and joined.kind == "or" else []
 
     def _read_compared(self, name: str, kind: str, a: Poly, b: Poly) -> Condition | None:
         """a < b, or a = b, of words that data is in, as the integers that they say: of a whole word and an integer that
@@ -700,6 +743,9 @@ class Arithmetic:
         word, number = self._word(b), terms.number(a)
         if word is not None and number is not None:
             return self._compare_with(name, kind, word, a.width, number, above=True)
+        if name in ("eq", "ne") and all(p.terms and terms.interval(p) == (0, 1) for p in (a, b)):
+            apart = cases.differ(*(cases.at_least(terms.resize(p, 0), 1) for p in (a, b)))
+            return apart if name == "ne" else cases.negate(apart)
         if name in ("eq", "ne"):
             apart = terms.sub(a, b)
             if (difference := terms.number(apart)) is not None:

@@ -12,6 +12,9 @@ from tilewright.validate.polynomials import (
 )
 from tilewright.validate.term_store import TermStore
 
+HALF = 1 << 32
+"""Above all lower halves of words of 64 bits."""
+
 
 def quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
     whole, by = terms.parted.get(a, (a, 1))  # floor(floor(p / m) / n) = floor(p / (m n))
@@ -50,6 +53,8 @@ def _quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
             whole[monomial] = q
         if r != 0:
             rest[monomial] = r
+    if n == HALF:
+        _split_words(terms, whole, rest)
     quotient, remainder = terms.make(0, whole), terms.make(0, rest)
     low, high = terms.interval(remainder)
     if low is not None and high is not None and low // n == high // n:
@@ -93,6 +98,15 @@ def _quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
             return terms.add(quotient, remainder)
     atom = terms.atom("fdiv", remainder, n, low=bounds[0], high=bounds[1])
     return terms.add(quotient, terms.of(0, atom))
+
+
+def _split_words(terms: TermStore, whole: dict[Monomial, Coefficient], rest: dict[Monomial, Coefficient]) -> None:
+    """floor((x + r) / 2**32) = x[32:64] + floor((x[:32] + r) / 2**32) for a word x of 64 bits of data."""
+    for monomial in [m for m, c in rest.items() if len(m) == 1 and c == 1 and terms.atoms[m[0]].bits == 64]:
+        low, high = ((terms.field_atom(monomial[0], at, 32).id,) for at in (0, 32))
+        if low not in rest and high not in whole:
+            del rest[monomial]
+            rest[low] = whole[high] = 1
 
 
 def _of_a_bit(terms: TermStore, a: Poly, n: int) -> Poly | None:

@@ -15,6 +15,9 @@ from tilewright.validate.constants import SIGN
 from tilewright.validate.polynomials import Atom, Poly
 from tilewright.validate.values import Choice, Value, Values
 
+_EXTREMES = frozenset(("max.f32", "min.f32", "max.NaN.f32", "min.NaN.f32"))
+"""Those that give one of their operands as it is: others flush it, or change its sign."""
+
 
 class Floats:
     """Makes f32 operations over ``values``."""
@@ -121,7 +124,7 @@ class Floats:
             number = self.values.number(x)
             if number is not None and number & 0xFFFFFFFF == far:
                 return y
-        if a is b:
+        if a is b and name in _EXTREMES:
             return a
         x, y = sorted((a, b), key=_order)
         return self.values.apply(32, name, x, y)
@@ -161,7 +164,9 @@ class Floats:
         return self.values.by_numbers(lambda x: self._rounded(kind, size, name, x), word)
 
     def _rounded(self, kind: str, size: int, name: str, x: Poly) -> Poly:
-        terms = self.terms
+        terms, forms = self.terms, name.split(".")
+        if "relu" in forms or ("satfinite" in forms and size == 16):  # negative numbers, or infinities, become others
+            return terms.data(size, size, name, x)
         if kind == "bf16" and x.terms and all(isinstance(c, int) and c % (1 << 16) == 0 for _, c in x.terms):
             return terms.field(x, 16, 16, 16)
         atom = terms.single(x)

@@ -356,7 +356,9 @@ class PtxProgram:
             value = environment[r] if flowing else self.fixed[r]
             if not isinstance(value, Poly | Choice):
                 continue
-            if region.top_tested and r in region.carried:
+            if flowing and self._stays(region, r, value):
+                behind = region.carried[r].initial
+            elif region.top_tested and r in region.carried:
                 following, initial = region.carried[r].next, region.carried[r].initial
                 assert following is not None
                 before = self.terms.sub(last, self.terms.const(0, 1))
@@ -370,6 +372,15 @@ class PtxProgram:
             else:
                 self.fixed[r] = behind
         return left
+
+    def _stays(self, region: LoopBody, r: str, value: Value) -> bool:
+        """An iteration of a loop finds ``value`` in a register, and leaves it, or what was there before the loop: no
+        iteration finds, or leaves, another one."""
+        atom = self.terms.single(value) if isinstance(value, Poly) else None
+        if r.startswith(MEMORY) or atom is None or (atom.kind, *atom.args) != ("phi", region.name, r):
+            return False
+        carried = region.carried.get(r)
+        return carried is not None and (carried.next is value or carried.next is carried.initial)
 
     def _rest(self, region: LoopBody, needs: Needs, holds: Condition) -> None:
         """Obligations of a loop's values, where they are used."""

@@ -294,8 +294,7 @@ class Scalars:
         """The quotient of words without a sign, and what remains; both are 0 where the divisor is."""
         values, zero = self.values, self.terms.const(a.width, 0)
         none = self.arithmetic.compare("eq", f"u{a.width}", b, zero)
-        quotient = values.lift(lambda x, y: self.arithmetic.truncated(f"u{a.width}", x, y), a, b)
-        rest = values.sub(a, values.mul(quotient, b))
+        quotient, rest = self.arithmetic.divided_words(f"u{a.width}", a, b, self.cases.true)
         return values.select(none, zero, quotient), values.select(none, zero, rest)
 
     def _divided(self, kind: str, a: Value, b: Value) -> tuple[Value, Value]:
@@ -318,8 +317,7 @@ class Scalars:
             rest = values.sub(a, values.mul(quotient, b))
             return values.select(none, zero, quotient), values.select(none, zero, rest)
         none, minus = compare("eq", kind, b, zero), compare("eq", kind, b, self.terms.const(a.width, -1))
-        quotient = values.lift(lambda x, y: self.arithmetic.truncated(kind, x, y), a, b)
-        rest = values.sub(a, values.mul(quotient, b))
+        quotient, rest = self.arithmetic.divided_words(kind, a, b, cases.true)
         left = compare("ne", kind, rest, zero)
         signs = cases.differ(compare("lt", kind, a, zero), compare("lt", kind, b, zero))
         below = values.sub(quotient, values.select(cases.both(left, signs), one, zero))
@@ -373,6 +371,7 @@ class Scalars:
         if width == 64 and _kind(source) == "u32":
             return self.values.field(x, 0, 32, 64), True
         if width == 64:
+            self.values.extended.update(p for _, p in self.values.parts(x))
             return self.values.lift(lambda p: self.arithmetic.extended(p, 32, 64), x), True
         return self.values.resize(x, 32), False
 

@@ -215,12 +215,14 @@ class Terms:
                 upper = fields.get((base, low + count))
                 if upper is None or (upper[1] - (c << count)) % (1 << width if width else 1 << 80):
                     break
+                whole = (self.field_atom(base, low, count + upper[2]).id,)
+                if whole in terms:  # which is in the sum at another place, too
+                    break
                 terms.pop(upper[0])
                 terms.pop(monomial)
                 del fields[base, low + count]
                 count += upper[2]
-                atom = self.field_atom(base, low, count)
-                monomial = (atom.id,)
+                monomial = whole
                 terms[monomial] = c
                 fields[base, low] = (monomial, c, count)
                 joined = True
@@ -353,7 +355,8 @@ class Terms:
         if len(a.terms) != 1:
             return None
         ((monomial, c),) = a.terms
-        return self.atoms[monomial[0]] if c == 1 and len(monomial) == 1 else None
+        alone = c == 1 or (c == -1 and a.width == 1)  # modulo 2 both are 1
+        return self.atoms[monomial[0]] if alone and len(monomial) == 1 else None
 
     def quotient(self, monomial: Monomial) -> tuple[Poly, int] | None:
         """p and n, where the monomial is floor(p / n)."""
@@ -539,10 +542,10 @@ class Terms:
         if low == 0 and count == a.width == width:
             return a
         numbers = self.per_thread(a)
-        if numbers is not None:
+        if numbers is not None and (count < 64 or (numbers >= 0).all()):  # of more bits a table has not all numbers
             if a.width < 64:
                 numbers = numbers & ((1 << a.width) - 1)
-            return self.table(width, (numbers >> low) & ((1 << count) - 1) if count < 63 else numbers >> low)
+            return self.table(width, (numbers >> low) & ((1 << min(count, 63)) - 1))
         parts = sliced(self, a, low, count)
         if parts is not None:
             return self.resize(parts, width)

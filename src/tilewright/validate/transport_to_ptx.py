@@ -40,6 +40,7 @@ from tilewright.validate.transport_ir.ops import OPS
 from tilewright.validate.transport_ir.parameters import scalar_parameter
 from tilewright.validate.transport_ir.plan import LaunchGrid, Plan
 from tilewright.validate.undecided import Undecided
+from tilewright.validate.unswitched import Unswitched, unswitched
 from tilewright.validate.values import Value, Values
 
 DEEPEST = 4_000
@@ -79,15 +80,20 @@ class _Comparison:
         if self.given and grid == grid_of(kernel):
             grid = grid_of(kernel, given=False)
         self.grid, self.most_ctas = grid, self._most(grid)
-        self.terms = Terms(kernel.threads.data, clustered=kernel.cluster is not None)
-        self.cases = Cases(self.terms)
-        self.values = Values(self.terms, self.cases)
         self.tensors = {
             name.data: arg
             for name, arg in zip(kernel.arg_names, kernel.body.block.args, strict=True)
             if isinstance(arg.type, TensorType)
         }
         self.maps = [op.hint.data for op in kernel.body.block.ops if isinstance(op, a.TensorMap)]
+        self.unswitched: dict[t.For, Expr] = {}
+        """Loops of the IR that are compared as two, with the condition of the first one."""
+
+    def _begin(self) -> None:
+        """Nothing is known of values."""
+        self.terms = Terms(self.kernel.threads.data, clustered=self.kernel.cluster is not None)
+        self.cases = Cases(self.terms)
+        self.values = Values(self.terms, self.cases)
 
     def of(self, ptx: str, most: int) -> tuple[Difference, ...]:
         """The first ``most`` differences."""
@@ -95,7 +101,7 @@ class _Comparison:
         sys.setrecursionlimit(max(limit, DEEPEST))
         gc.disable()  # values are many and make no cycles: looking for some took a quarter of the time
         try:
-            return self._run(read(ptx), most)
+            return self._run_unswitched(read(ptx), most)
         except Undecided as error:
             return (Difference(error.where, self.kernel.sym_name.data, error.what),)
         except OverflowError:
@@ -120,8 +126,17 @@ class _Comparison:
             ops.setdefault(matcher.plan.op_of[order], {}).update(lines)
         return tuple((op, tuple(sorted(lines))) for op, lines in ops.items())
 
+    def _run_unswitched(self, module: Module, most: int) -> tuple[Difference, ...]:
+        """``_run``, again for each loop that turns out to be two in the PTX."""
+        while True:
+            try:
+                return self._run(module, most)
+            except Unswitched as found:
+                self.unswitched[found.loop] = found.guard
+
     def _run(self, module: Module, most: int) -> tuple[Difference, ...]:
         """Evaluate both sides and compare."""
+        self._begin()
         self.entry, self.module, self.constants = module.entry(self.kernel.entry), module, constants_of(module)
         names = self._shared_names()
         sizes = {name: t.shared_of(buffer).dtype.dtype.bytes for buffer, name in names.items()}
@@ -135,7 +150,7 @@ class _Comparison:
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
         launch = LaunchGrid(self.grid, self.most_ctas, ctas, names)
         library = Library(self.values)
-        plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, library, OPS)
+        plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, library, OPS, self.unswitched)
         plan.run()
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)
@@ -181,21 +196,22 @@ class _Comparison:
         return frozenset(touched_by(self.kernel)[1]).union(placed if self.kernel.waits is not None else ())
 
     def _shared_names(self) -> dict[SSAValue, str]:
-        """The variables of the PTX that static shared buffers are, by name, size and order."""
+        """The variables of the PTX that static shared buffers are, by name, size and order; where it declares fewer, by
+        the number that the name ends in."""
         free = [v for v in self.entry.shared if not v.external]
+        buffers = [op for op in self.kernel.walk() if isinstance(op, t.Shared) and op.offset is None]
         found: dict[SSAValue, str] = {}
-        for op in self.kernel.walk():
-            if not isinstance(op, t.Shared) or op.offset is not None:
-                continue
+        for op in buffers:
             kind, hint = t.shared_of(op.buffer), op.hint.data
             size = kind.count.data * kind.dtype.dtype.bytes
-            for variable in free:
-                if variable.bytes == size and re.search(rf"\d(v_)?{re.escape(hint)}_?(_\d+)?(_\$_0)?$", variable.name):
-                    found[op.buffer] = variable.name
-                    free.remove(variable)
-                    break
-            else:
-                found[op.buffer] = f"{hint} of the IR"
+            named = [other for other in buffers if other.hint == op.hint]
+            fits = [v for v in free if v.bytes == size and re.search(_named(hint, r"_?(_\d+)?"), v.name)]
+            if len(fits) < sum(other.buffer.type == op.buffer.type and other.buffer not in found for other in named):
+                number = named.index(op)
+                fits = [v for v in fits if re.search(_named(hint, f"_{number}" if number else ""), v.name)]
+            if fits:
+                found[op.buffer] = fits[0].name
+                free.remove(fits[0])
         return found
 
     def _parameters(self, plan: Plan) -> Mapping[str, Value]:
@@ -239,13 +255,19 @@ class _Comparison:
         return found
 
 
+def _named(hint: str, number: str) -> str:
+    """A pattern of the names of static shared variables."""
+    return rf"\d(v_)?{re.escape(hint)}{number}(_\$_0)?$"
+
+
 class _Pairing:
     """Which loop of the IR a loop of the PTX is: the first of its region that is entered under the same condition."""
 
     def __init__(self, plan: Plan):
-        self.cases = plan.cases
+        self.plan, self.cases = plan, plan.cases
         self.regions: dict[str, LoopBody] = {}
-        self.taken: set[str] = set()
+        self.entries: dict[str, Condition] = {}
+        """Where the PTX enters the loops that are taken."""
         self._add(plan.region)
 
     def _add(self, region: LoopBody) -> None:
@@ -254,14 +276,23 @@ class _Pairing:
             self._add(loop)
 
     def __call__(self, parent: str, entry: Condition, line: int, top: bool) -> str:
-        free = [loop for loop in self.regions[parent].loops if loop.name not in self.taken]
+        free = [loop for loop in self.regions[parent].loops if loop.name not in self.entries]
         chosen = next((x for x in free if (x.around if top else x.entry) == entry), None)
         if chosen is None:
             chosen = next((x for x in free if self.cases.both(x.around, entry) != 0), None)
         if chosen is None:
+            self._unswitch(parent, entry)
             raise Undecided("a loop that the IR has not", f"line {line}")
-        self.taken.add(chosen.name)
+        self.entries[chosen.name] = entry
         return chosen.name
+
+    def _unswitch(self, parent: str, entry: Condition) -> None:
+        """Raises ``Unswitched`` where a loop that is taken is this one, too."""
+        ops = {name: op for op, name in self.plan.regions.items()}
+        for name in (x.name for x in self.regions[parent].loops if self.cases.both(x.around, entry) != 0):
+            found = unswitched(self.plan, ops[name], self.entries[name], entry)
+            if found is not None:
+                raise found
 
 
 __all__ = ["carried_out", "compare"]

@@ -57,6 +57,8 @@ class Values:
         """By loop, what its iterations are counted by."""
         self.once: set[str] = set()
         """Loops that make no second iteration, whatever the arguments."""
+        self.extended: set[Poly] = set()
+        """Words that the IR extends to 64 bits with their sign."""
         self._among: dict[tuple[Value, int], Value] = {}
         self._within: dict[tuple[Choice, Condition], Value] = {}
         self._anywhere: dict[tuple[tuple[Condition, Poly], ...], Condition] = {}
@@ -159,8 +161,8 @@ class Values:
             return None
         clear, set_ = (p for _, p in (parts if node.children[1] == 0 else reversed(parts)))
         bit = terms.field(word, atom.bits - 1, 1, clear.width)
-        monomial = bit.terms[0][0]
-        if any(m not in ((), monomial) for p in (clear, set_) for m, _ in p.terms):
+        alone = terms.single(bit)
+        if any(m not in ((), alone and (alone.id,)) for p in (clear, set_) for m, _ in p.terms):
             return None
         zero = terms.make(clear.width, {m: c for m, c in clear.terms if m == ()})
         one = terms.sum(clear.width, (terms.make(clear.width, {(): c}) for _, c in set_.terms))

@@ -45,7 +45,7 @@ def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
         pieces = [trimmed for piece in pieces for trimmed in _trimmed(terms, *piece)]
         if _overlap(pieces):
             return None
-    total: dict[Monomial, Coefficient] = {}
+    total: dict[Monomial, int] = {}
     others = terms.const(0, 0)
     for position, bits, atom, constant in pieces:
         first, last = max(position, low), min(position + bits, low + count)
@@ -58,8 +58,8 @@ def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
             others = terms.add(others, terms.scale(piece, 1 << (first - low)))
         else:
             part = terms.field_atom(atom, first - position, last - first)
-            total[part.id,] = 1 << (first - low)
-    found = terms.make(0, terms.joined(0, total) if len(total) > 1 else total)
+            total[part.id,] = total.get((part.id,), 0) + (1 << (first - low))  # bits may be in the word twice
+    found = terms.make(0, terms.joined(0, dict[Monomial, Coefficient](total)) if len(total) > 1 else total)
     return terms.add(found, others)
 
 

@@ -117,7 +117,7 @@ def _doubled(machine: Instructions, kind: str, a: Poly, b: Poly) -> Poly:
 
 def _wide(machine: Instructions, kind: str, a: Poly, b: Poly) -> Poly:
     if kind[0] == "s":
-        return machine.terms.mul(machine.arithmetic.signed(a), machine.arithmetic.signed(b))
+        return machine.terms.mul(*(machine.arithmetic.factor(p) for p in (a, b)))
     x, y = machine.terms.unsigned(a), machine.terms.unsigned(b)
     for p in (x, y):
         number = machine.terms.number(p)
@@ -171,8 +171,7 @@ def _divided(machine: Instructions, kind: str, a: Value, b: Value) -> tuple[Valu
     data = any(machine.arithmetic.is_data(p) for v in (a, b) for _, p in machine.values.parts(v))
     width = bits_of(kind)
     if data:
-        quotient = machine.values.lift(lambda x, y: machine.arithmetic.truncated(kind, x, y), a, b)
-        return quotient, machine.values.sub(a, machine.values.mul(quotient, b))
+        return machine.arithmetic.divided_words(kind, a, b, machine.holds)
     read = machine.arithmetic.signed if kind[0] == "s" else partial(_unsigned, machine)
     quotient = machine.values.lift(lambda x, y: machine.arithmetic.quotient(read(x), read(y)), a, b)
     quotient = machine.values.resize(quotient, width)

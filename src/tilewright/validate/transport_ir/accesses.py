@@ -229,7 +229,9 @@ def _vector(plan: Plan, op: t.Load | t.Store | t.AtomicReduce, register: int, na
 
 
 def shared_write(plan: Plan, op: t.SharedWrite) -> None:
-    """Registers to shared memory."""
+    """Registers to shared memory. Nothing reads what is written to a buffer for which the PTX declares no variable."""
+    if not plan.is_declared(op.shared):
+        return
     buffer, dtype = plan.buffers[op.buffer], t.shared_of(op.shared).dtype.dtype
     order, some = plan.next(), 0
     for r, value in enumerate(buffer):

@@ -20,6 +20,7 @@ from tilewright.validate.terms import Terms
 from tilewright.validate.transport_ir.accesses import integers
 from tilewright.validate.transport_ir.plan import Plan
 from tilewright.validate.undecided import Undecided
+from tilewright.validate.unswitched import in_branches
 from tilewright.validate.values import Value
 
 MOST_ELEMENTS = 16
@@ -248,6 +249,10 @@ def _digits(plan: Plan, whole: Value, extents: Sequence[Value]) -> list[Value]:
 
 def repeat(plan: Plan, op: t.For) -> None:
     """A loop."""
+    guard = plan.unswitched.get(op)
+    if guard is not None:
+        branch(plan, in_branches(op, guard))
+        return
     begin, end, step = (plan.expr(e.expr) for e in (op.begin, op.end, op.step))
     if _once(plan, op):
         plan.bind(op.counter.data, begin)

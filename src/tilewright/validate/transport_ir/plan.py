@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ from tilewright.validate.words import without_upper
 @dataclass(frozen=True)
 class LaunchGrid:
     """The launch grid: its size and greatest size, the value of %nctaid.x, and the PTX names of static shared
-    buffers."""
+    buffers that it declares."""
 
     grid: Expr
     most_ctas: int
@@ -72,8 +73,9 @@ class Plan:
         versioned: frozenset[str],
         library: Callable[..., Value],
         handlers: Mapping[type[Operation], Callable[[Plan, Any], None]],
+        unswitched: Mapping[t.For, Expr] = MappingProxyType({}),
     ):
-        self.kernel, self.launch, self.handlers = kernel, launch, handlers
+        self.kernel, self.launch, self.handlers, self.unswitched = kernel, launch, handlers, unswitched
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.arithmetic = Arithmetic(values)
         self.floats = self.arithmetic.floats
@@ -81,6 +83,8 @@ class Plan:
         self.memory = Memory(values, element_bytes)
         self.scalars = Scalars(self.arithmetic, library)
         self.symbols: dict[str, Value] = {}
+        self.bound: set[str] = set()
+        """Names that the text binds; others are arguments."""
         self.ranges = ranges(kernel, launch.grid)
         self.buffers: dict[SSAValue, list[Value]] = {}
         self.names: dict[SSAValue, str] = {}
@@ -179,6 +183,7 @@ class Plan:
     def bind(self, name: str, value: Value) -> None:
         """Names an integer."""
         self.symbols[name] = value
+        self.bound.add(name)
         self._exprs, self._predicates = {}, {}
 
     def restore(self, symbols: dict[str, Value]) -> None:
@@ -401,8 +406,13 @@ class Plan:
         owner = buffer.owner
         assert isinstance(owner, t.Shared | a.Mbarriers)
         if owner.offset is None:
-            return self.terms.shared_variable(self.launch.shared_names[buffer])
+            return self.terms.shared_variable(self.launch.shared_names.get(buffer, f"{owner.hint.data} of the IR"))
         return self.values.add(self.base, self.terms.const(0, owner.offset.data))
+
+    def is_declared(self, buffer: SSAValue) -> bool:
+        """Whether the PTX has memory for a shared buffer."""
+        owner = buffer.owner
+        return buffer in self.launch.shared_names or (isinstance(owner, t.Shared) and owner.offset is not None)
 
     def bar(self, bars: SSAValue, index: Value) -> Value:
         """The address of an mbarrier."""
