@@ -14,9 +14,9 @@ from support.evaluated import Evaluated, quotient
 from support.generality import CASES
 from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
 from tilewright.validate.polynomials import Poly
+from tilewright.validate.transport_to_ptx import compare
 
 pytestmark = pytest.mark.sample(5)
 

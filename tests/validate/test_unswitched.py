@@ -13,8 +13,8 @@ from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.base.expr import Const, Sym
 from tilewright.transport import dialect as t
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
+from tilewright.validate.transport_to_ptx import compare
 from tilewright.validate.unswitched import in_branches
 
 pytestmark = pytest.mark.sample(4)
