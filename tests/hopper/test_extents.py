@@ -160,6 +160,10 @@ def test_few_tiles_store_by_rows_where_extents_ask_for_it() -> None:
         (128, 256),
     }
     assert found[-1] == both[-1]
+    for n in (100, 104, 4096, 4100):
+        sizes = {"M": 200, "N": n, "K": 4096, "a.stride0": 4096, "b.stride0": 4096, "c.stride0": 4104}
+        first = next(v for v in found if v.predicate.evaluate(sizes))
+        assert first.whole_stores is (n % 8 == 0)
     assert not any(v.whole_stores for v in variants(UNALIGNED))
 
 

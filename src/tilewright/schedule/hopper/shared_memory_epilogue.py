@@ -35,7 +35,7 @@ from tilewright.schedule.hopper.row_epilogue import RowEpilogue
 from tilewright.schedule.placement import Placement
 from tilewright.schedule.tile_accesses import legal_facts
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of, tensor_name
+from tilewright.tile.queries import coords_of, element, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -163,15 +163,16 @@ def shared_memory_epilogues(
     return found
 
 
-def stores_by_extents(kernel: tile.Kernel, facts: CallFacts) -> bool:
-    """Whether tensor copies can store results of some extents, but not of all."""
+def elements_beyond(kernel: tile.Kernel, facts: CallFacts) -> list[Expr]:
+    """Of results that tensor copies can store, the elements of a row beyond the last whole unit: they can where there
+    are none."""
+    found: list[Expr] = []
     for op in (op for op in kernel.walk() if isinstance(op, tile.Store)):
         own = facts.of(tensor_name(op))
-        if own.unit_axis is not None and own.align_bytes >= MAX_VECTOR_BYTES:
+        if own.unit_axis is not None and own.align_bytes >= MAX_VECTOR_BYTES and element(op.value).bits == 16:
             row = tile.tensor_type(op.tensor).dims.data[own.unit_axis].expr
-            if (row % CLIPPED_ELEMENTS).eq(0) != TRUE:
-                return True
-    return False
+            found.append(row % CLIPPED_ELEMENTS)
+    return [each for each in dict.fromkeys(found) if each != Const(0)]
 
 
 def _words(op: tile.Store) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS
 from tilewright.schedule.hopper.product_tiles import TILES, ProductTile
 from tilewright.schedule.hopper.product_variant import ProductVariant
-from tilewright.schedule.hopper.shared_memory_epilogue import stores_by_extents
+from tilewright.schedule.hopper.shared_memory_epilogue import elements_beyond
 from tilewright.schedule.hopper.tile_prices import (
     INSTRUCTION,
     LINE_BYTES,
@@ -120,7 +120,7 @@ class Tiles:
         loads = loads_beside(kernel)
         self._epilogue = LOAD * len(loads) + INSTRUCTION * instructions_beside(kernel) if self._beside == 1 else 0
         self._loads, self._long = bool(loads), self._beside == 1 and instructions_beside(kernel) >= LEAST_INSTRUCTIONS
-        self._stores_by_extents = stores_by_extents(kernel, facts)
+        self._beyond = tuple((each, Const(0)) for each in elements_beyond(kernel, facts))
         self._has_parts = TRUE
         if not self._grouped and self._swaps(FEW_ROWS):
             row_tiles, column_tiles = (extent.expr for extent in trace(self._extents(FEW_ROWS)).grid.data[-2:])
@@ -147,15 +147,16 @@ class Tiles:
         """In dispatch order. Where only extents tell whether tensor copies can store the result, those that store by
         rows as well are few, behind all others: their code is twice as long, or more."""
         offers = [own for each in TILES for own in self._offers(each, choices) if own.serves != FALSE]
-        if not self._stores_by_extents:
+        if not self._beyond:
             return offers
-        shorter = [
-            own
-            if own.tile.one_row or own.tile.kernels
-            else replace(own, variant=replace(own.variant, whole_stores=True))
-            for own in offers
-        ]
-        return [*shorter, *(own for own in offers if own.tile.any_extent)]
+
+        def shorter(own: _Offer) -> _Offer:
+            if own.tile.one_row or own.tile.kernels:
+                return own
+            variant = replace(own.variant, applies=all_of([own.variant.applies, *(x <= y for x, y in self._beyond)]))
+            return replace(own, variant=replace(variant, whole_stores=True), limits=(*own.limits, *self._beyond))
+
+        return [*map(shorter, offers), *(own for own in offers if own.tile.any_extent)]
 
     def other_widths(self) -> Iterator[ProductVariant]:
         """Tiles of widths between those that are offered, with interpolated prices."""
