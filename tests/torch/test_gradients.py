@@ -430,7 +430,8 @@ def test_attention(width: int, causal: bool, group: int) -> None:
 
 def test_gradients_of_attention_get_rows_that_tensor_copies_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operands in odd rows left no schedule for the gradient of keys."""
-    seen, held = list[Any](), torch.randn(2, 4, 40, 69).to(torch.bfloat16)
+    drawn = torch.randn(2, 4, 40, 69, generator=torch.Generator().manual_seed(0))
+    seen, held = list[Any](), drawn.to(torch.bfloat16)
 
     def noted(*given: Any, **options: Any) -> Any:
         seen.extend(given[:4])
@@ -445,7 +446,7 @@ def test_gradients_of_attention_get_rows_that_tensor_copies_reach(monkeypatch: p
         wide = [t.detach().double().requires_grad_() for t in given[:3]]
         y = torch.nn.functional.scaled_dot_product_attention(*wide)
         for got, exact in zip(found, torch.autograd.grad(y, wide, do.detach().double()), strict=True):
-            torch.testing.assert_close(got.double(), exact, rtol=3e-2, atol=3e-2)
+            assert (got.double() - exact).norm() <= 1e-2 * exact.norm()
         assert len(seen) == 8
         assert all(step % 8 == 0 for t in seen for step in (t.storage_offset(), *t.stride()[:3]))
         seen.clear()
