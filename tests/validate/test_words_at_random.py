@@ -174,6 +174,17 @@ def test_words_are_what_instructions_compute(seed: int) -> None:
 
 
 # -- what was computed otherwise until random instructions found it ----------------------------------------------------
+def test_the_low_half_of_a_choice_is_read_with_its_own_sign() -> None:
+    """max.s64 of a word and 0 is a choice of 64-bit words, of which 32 bits may be set."""
+    made = Evaluated()
+    n = made.terms.of(32, made.terms.atom("parameter", "n", low=0, high=1000))
+    wide = made.values.field(made.word(32, "x"), 0, 32, 64)
+    low = made.values.field(made.arithmetic.least("s64", wide, made.terms.const(64, 0), "max"), 0, 32, 32)
+    at_most = made.arithmetic.compare("le", "s32", n, low)
+    for x in (0, 156, 157, 0x7FFFFFFF, 0x80000001, 0xFFFFFFFF):
+        assert made.holds(at_most, {"x": x, "n": 157}) is (signed(x, 32) >= 157)
+
+
 def test_several_bits_are_0_where_each_is() -> None:
     made = Evaluated()
     bits = made.arithmetic.bitwise("and", made.word(32, "x"), made.terms.const(32, 5))

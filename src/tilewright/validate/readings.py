@@ -63,7 +63,8 @@ class Reader:
             return None
         chosen = self._choice(p)
         if chosen is not None:
-            each = [(c, self.readings(part, signed=signed)) for c, part in chosen.parts]
+            words = ((c, self._as_wide(part, p.width)) for c, part in chosen.parts)
+            each = [(c, self.readings(word, signed=signed)) for c, word in words]
             if any(found is None for _, found in each):
                 return None
             return self._joined((self.cases.both(c, d), q) for c, found in each for d, q in found or ())
@@ -77,6 +78,11 @@ class Reader:
                 return None
             found += [(self.cases.both(holds, c), r) for c, r in wrapped]
         return self._joined(iter(found))
+
+    def _as_wide(self, p: Poly, width: int) -> Poly:
+        """The low bits of a word that is as wide or wider: of a choice of 64-bit words of which 32 bits may be set, a
+        word of 32 bits is the choice, too."""
+        return p if p.width == width else self.terms.resize(self.terms.unsigned(p), width)
 
     def is_loaded(self, p: Poly) -> bool:
         """All data in a word is loaded, or one of several words that are."""
