@@ -16,10 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import ceil, exp, log, prod
 from statistics import median
@@ -55,7 +55,7 @@ EPILOGUES = (
 class Kind:
     """Products of one kernel of ``speed_cases.py``, the shapes of its table ([batch,] M, N, K), and the peer that
     multiplies the same operands; ``transposed``: B lies as (N, K). An ``epilogue`` computes the result from the product
-    and from what it ``reads``: a bias of (N,), a residual ``rest`` of (M, N)."""
+    and from what it ``reads``: a bias of (N,), a residual ``rest`` of (M, N). ``keywords`` are the kernel's."""
 
     name: str
     kernel: str
@@ -65,6 +65,7 @@ class Kind:
     transposed: bool = True
     epilogue: Callable[..., Any] = lambda x: x
     reads: tuple[str, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def depth(self) -> int:
@@ -84,7 +85,7 @@ class Kind:
 
         depth = {"bk": self.depth} if self.kernel == "product" else {}
         dtypes = {"a": self.dtype, "b": self.dtype} | dict.fromkeys(("c", *self.reads), "bf16")
-        return tw.kernel(getattr(speed_cases, self.kernel).fn).plan(dtypes=dtypes, **depth)
+        return tw.kernel(getattr(speed_cases, self.kernel).fn).plan(dtypes=dtypes, **depth, **self.keywords)
 
     def operands(self, torch: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
         """Random ones."""
@@ -121,8 +122,9 @@ def _fused(epilogue: Callable[..., Any]) -> Callable[..., Any]:
     return lambda torch, *tensors: compiled(torch)(*tensors)
 
 
-def _with_epilogue(name: str, kernel: str, epilogue: Callable[..., Any], *reads: str) -> Kind:
-    return Kind(name, kernel, EPILOGUES, _fused(epilogue), epilogue=epilogue, reads=reads)
+def _with_epilogue(name: str, epilogue: Callable[..., Any], *reads: str, gelu: bool) -> Kind:
+    keywords = {"gelu": gelu, **{other: None for other in ("bias", "rest") if other not in reads}}
+    return Kind(name, "epilogue", EPILOGUES, _fused(epilogue), epilogue=epilogue, reads=reads, keywords=keywords)
 
 
 KINDS = {
@@ -135,10 +137,10 @@ KINDS = {
              lambda torch, a, b: torch.bmm(a, b.mT)),
         Kind("e4m3", "product", ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 14336, 4096), (64, 8192, 8192)),
              _scaled, "e4m3"),
-        _with_epilogue("bias", "biased", lambda x, bias: x + bias, "bias"),
-        _with_epilogue("gelu", "gelu", _gelu, "bias"),
-        _with_epilogue("residual", "residual", lambda x, rest: x + rest, "rest"),
-        _with_epilogue("epilogue", "epilogue", lambda x, bias, rest: _gelu(x, bias) + rest, "bias", "rest"),
+        _with_epilogue("bias", lambda x, bias: x + bias, "bias", gelu=False),
+        _with_epilogue("gelu", _gelu, "bias", gelu=True),
+        _with_epilogue("residual", lambda x, rest: x + rest, "rest", gelu=False),
+        _with_epilogue("epilogue", lambda x, bias, rest: _gelu(x, bias) + rest, "bias", "rest", gelu=True),
     )
 }  # fmt: skip
 

@@ -116,74 +116,28 @@ def batched(
 
 
 @tw.kernel
-def biased(
-    a: tw.Tensor["M", "K"],
-    b: tw.Tensor["N", "K"],
-    bias: tw.Tensor["N"],
-    c: tw.Tensor["M", "N"],
-    *,
-    bm=tw.auto,
-    bn=tw.auto,
-):
-    m, n = tw.grid(c, (bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[1], 64):
-        acc += tw.dot(a[m, k], b[n, k].T)
-    c[m, n] = acc + bias[n][None, :].to(tw.f32)
-
-
-@tw.kernel
-def gelu(
-    a: tw.Tensor["M", "K"],
-    b: tw.Tensor["N", "K"],
-    bias: tw.Tensor["N"],
-    c: tw.Tensor["M", "N"],
-    *,
-    bm=tw.auto,
-    bn=tw.auto,
-):
-    m, n = tw.grid(c, (bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[1], 64):
-        acc += tw.dot(a[m, k], b[n, k].T)
-    x = acc + bias[n][None, :].to(tw.f32)
-    c[m, n] = x * (0.5 * (1 + tw.erf(x * 0.7071067811865476)))
-
-
-@tw.kernel
-def residual(
-    a: tw.Tensor["M", "K"],
-    b: tw.Tensor["N", "K"],
-    rest: tw.Tensor["M", "N"],
-    c: tw.Tensor["M", "N"],
-    *,
-    bm=tw.auto,
-    bn=tw.auto,
-):
-    m, n = tw.grid(c, (bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[1], 64):
-        acc += tw.dot(a[m, k], b[n, k].T)
-    c[m, n] = acc + rest[m, n].to(tw.f32)
-
-
-@tw.kernel
 def epilogue(
     a: tw.Tensor["M", "K"],
     b: tw.Tensor["N", "K"],
-    bias: tw.Tensor["N"],
-    rest: tw.Tensor["M", "N"],
+    bias: tw.Tensor["N"] | None,
+    rest: tw.Tensor["M", "N"] | None,
     c: tw.Tensor["M", "N"],
     *,
+    gelu=True,
     bm=tw.auto,
     bn=tw.auto,
 ):
     m, n = tw.grid(c, (bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
+    x = tw.zeros((m, n), tw.f32)
     for k in tw.stream(a.shape[1], 64):
-        acc += tw.dot(a[m, k], b[n, k].T)
-    x = acc + bias[n][None, :].to(tw.f32)
-    c[m, n] = x * (0.5 * (1 + tw.erf(x * 0.7071067811865476))) + rest[m, n].to(tw.f32)
+        x += tw.dot(a[m, k], b[n, k].T)
+    if bias is not None:
+        x = x + bias[n][None, :].to(tw.f32)
+    if gelu:
+        x = x * (0.5 * (1 + tw.erf(x * 0.7071067811865476)))
+    if rest is not None:
+        x = x + rest[m, n].to(tw.f32)
+    c[m, n] = x
 
 
 @dataclass(frozen=True)

@@ -117,9 +117,9 @@ class Tiles:
         self._lines, self._sectors = (straddles(kernel, facts, unit) for unit in (LINE_BYTES, SECTOR_BYTES))
         self._beside, self._panel = len(products_of(kernel)), panel_columns(kernel, facts)
         self._bytes = operand_bytes(kernel)
-        loads = loads_beside(kernel)
-        self._epilogue = LOAD * len(loads) + INSTRUCTION * instructions_beside(kernel) if self._beside == 1 else 0
-        self._loads, self._long = bool(loads), self._beside == 1 and instructions_beside(kernel) >= LEAST_INSTRUCTIONS
+        loads, instructions = loads_beside(kernel), instructions_beside(kernel) if self._beside == 1 else 0
+        self._epilogue = LOAD * len(loads) + INSTRUCTION * instructions if self._beside == 1 else 0
+        self._loads, self._long = bool(loads), instructions >= LEAST_INSTRUCTIONS
         self._beyond = tuple((each, Const(0)) for each in elements_beyond(kernel, facts))
         self._has_parts = TRUE
         if not self._grouped and self._swaps(FEW_ROWS):
