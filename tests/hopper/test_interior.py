@@ -42,8 +42,8 @@ OFFSETS = {
 
 def branch(kernel: t.Kernel) -> t.If:
     """The branch with tensor copies on one side and rows on the other."""
-    (found,) = (op for op in kernel.walk() if isinstance(op, t.If) and has(op.then, a.TmaStore))
-    assert has(found.otherwise, a.CopyOut)
+    branches = [op for op in kernel.walk() if isinstance(op, t.If) and has(op.then, a.TmaStore)]
+    (found,) = (op for op in branches if has(op.otherwise, a.CopyOut))
     return found
 
 

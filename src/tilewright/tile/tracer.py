@@ -41,8 +41,7 @@ from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
 
 _COUNTED_GROUPS = 16
-"""Groups among whose last tiles a program counts: a step takes the producer some 90 ns (64 groups of 128 rows, 2048 x
-4096, H200: counted 351 us, one program for each 328; 8 skewed ones, 14336 x 4096: 1409 and 1468)."""
+"""Groups whose tiles a program counts, so that there is none without rows: a step takes the producer some 90 ns."""
 _SEARCHED_BITS = (1, 5, 7, 9, 12, 31)
 """Steps of the binary search for a group, by the number of groups."""
 
@@ -704,15 +703,15 @@ class Tracer(KernelBuilder):
         *,
         keep: bool,
     ) -> tuple[Expr, Span, tuple[Coord, ...]]:
-        """Whole blocks first: tile i of the rows from ``low`` to ``high`` of group g is program ``low // block + i``
-        below ``high // block``, and the one behind these, if there is one, program ``extent // block + number``::
+        """Tile i of group g is program ``number(g) + i``, so that a group's tiles are neighbours: the last one finds in
+        L2 what the others read. A group that begins at the row ``low`` has the number::
 
-            programs    0 .. extent // block    one tile each up to the last offset: as many as the rows fill
-                        then one a group        last tiles: of few groups those first that have one
-                        or one a row            where groups are more: that of the group whose last row it is
+            as many tiles as groups before it have      of few groups, which a program counts one by one
+            low // block + min(low, g)                  of more: no less, as each group before it that has rows, of
+                                                        which there are at most low and at most g, has one cut tile
 
-        So programs without rows stand last. The group of a program of whole blocks is the last that begins in its block
-        or before, that of a row the last that begins in it or before.
+        The group of a program is the last whose number is not above it. Rows in no group are one more, with the second
+        of these numbers.
         """
         if self._promises.get(offsets.name) is not Promise.OFFSETS:
             refuse(
@@ -732,55 +731,53 @@ class Tracer(KernelBuilder):
         groups = offsets.dims[0] - 1
         if not self._accesses.require(Const(1) <= groups):
             refuse("LNG021", found=f"{groups} groups", required="at least one", help="give offsets of a group")
-        tails = minimum(groups, extent)
-        program, *beside = self.grid([ceildiv(extent, block) + tails, *others], [None, *blocks])
+        programs = ceildiv(extent, block) + minimum(groups, extent)
+        program, *beside = self.grid([programs, *others], [None, *blocks])
         assert isinstance(program, Expr)
-        count = extent // block
-        place = program - count
-        whole, by_row = (
-            arithmetic.compare(self, CompareFn.LT, self.scalar(x, i64), y)
-            for x, y in ((program, count), (extent, groups))
-        )
-        row = self.select(whole, self.scalar((program + 1) * block, i64), self.scalar(place + 1, i64))
-        searched = maximum(1 - minimum(maximum(place + 1, 0), 1), minimum(maximum(groups - extent, 0), 1))
-        begun = self._group_before(offsets, groups, row, searched)
-        behind, its_number = self._last_tile(offsets, groups, place, block)
-        found = self.select(whole, begun, self.select(by_row, begun, behind))
-        group = self._bound(found, groups - 1, groups - 1)
+
+        def number_at(row: Expr, group: Expr) -> Expr:
+            return row // block + minimum(row, group)
+
+        few = 1 - minimum(groups // (_COUNTED_GROUPS + 1), 1)
+        searched = self._searched_group(offsets, groups, program, block, 1 - few)
+        counted, tiles_before = self._counted_group(offsets, groups, program, block, few)
+        is_few = arithmetic.compare(self, CompareFn.LE, self.scalar(groups, i64), _COUNTED_GROUPS)
+        group = self._bound(self.select(is_few, counted, searched), groups - 1, groups - 1)
         first, stop, last = (self._bound(self.load(offsets, [at]), extent, extent) for at in (group, group + 1, groups))
-        number = self._bound(self.select(by_row, self.scalar(stop - 1, i64), its_number), groups - 1, groups - 1)
-        span = self._tiles(first, stop, program, count + number, extent, block)
+        own = self.select(is_few, tiles_before, self.scalar(number_at(first, group), i64))
+        span = self._tiles(first, stop, program - self._bound(own, programs, programs), extent, block)
         if not keep:
-            self._rests[span] = self._tiles(last, extent, program, count + tails, extent, block)
+            self._rests[span] = self._tiles(last, extent, program - number_at(last, groups), extent, block)
         return group, span, tuple(beside)
 
-    def _tiles(self, first: Expr, stop: Expr, program: Expr, behind: Expr, extent: Expr, block: int) -> Span:
-        """The tile of a program in the rows from ``first`` to ``stop``, whose last tile is that of program ``behind``;
-        none where the program has none of them."""
-        blocks, last = stop // block - program, program - behind
-        begin = self.scalar(first + maximum(minimum(program, stop // block) - first // block, 0) * block, i64)
-        own = minimum(program - first // block + 1, maximum(blocks, 1 - maximum(last, -last)))
-        end = self.scalar(stop * minimum(maximum(own, 0), 1), i64)
+    def _tiles(self, first: Expr, stop: Expr, number: Expr, extent: Expr, block: int) -> Span:
+        """The ``number``-th tile of the rows from ``first`` to ``stop``; one without rows below 0."""
+        begin = self.scalar(first + maximum(number, 0) * block, i64)
+        end = self.scalar(stop * minimum(maximum(number + 1, 0), 1), i64)
         origin, until = (self._bound(x, extent, extent) for x in (begin, end))
         span = Span(origin, block, minimum(extent, until))
         self._ragged.add(span)
         return span
 
-    def _group_before(self, offsets: Array, groups: Expr, row: Node, searched: Expr) -> Node:
-        """The last group that begins before a row: bit by bit from the highest, by one thread as by many; few groups
-        have few bits. Any where ``searched`` is 0, not 1."""
+    def _searched_group(self, offsets: Array, groups: Expr, program: Expr, block: int, searched: Expr) -> Node:
+        """The last group whose number is not above a program's: bit by bit from the highest, by one thread as by many;
+        few groups have few bits. Any where ``searched`` is 0, not 1."""
         bits, *more = _SEARCHED_BITS if groups.constant is None else (groups.constant.bit_length(),)
         trip, highest = Const(bits), Const(1 << bits - 1)
         for fewer, longer in pairwise((bits, *more)):
             many = minimum(groups // (1 << fewer), 1)
             trip, highest = trip + many * (longer - fewer), highest + many * ((1 << longer - 1) - (1 << fewer - 1))
         group, bit = (self.fragment(self.scalar(x, i64)) for x in (Const(0), highest))
+        place = self.scalar(program, i64)
 
         def halve(_: Expr) -> Mapping[Cell, Node]:
             later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
             loaded = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
             first = self.fill(loaded, self.constant(MAX_EXTENT, i64))
-            begun = arithmetic.compare(self, CompareFn.LT, first, row)
+            blocks = arithmetic.binary(self, BinaryFn.FLOORDIV, first, block)
+            cut = arithmetic.binary(self, BinaryFn.MIN, first, later)
+            number = arithmetic.binary(self, BinaryFn.ADD, blocks, cut)
+            begun = arithmetic.compare(self, CompareFn.LE, number, place)
             chosen = self.select(begun, later, self.read(group))
             halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
             return {group: chosen, bit: halved}
@@ -788,28 +785,27 @@ class Tracer(KernelBuilder):
         self.repeat(trip * searched, halve)
         return self.read(group)
 
-    def _last_tile(self, offsets: Array, groups: Expr, place: Expr, block: int) -> tuple[Node, Node]:
-        """The group whose last tile is that of program ``place`` behind those of whole blocks, and the number of that
-        tile. Of few groups the last tiles are counted that there are, of many each may have one."""
-        many = minimum(groups // (_COUNTED_GROUPS + 1), 1)
-        group, number = (self.fragment(self.scalar(place * many, i64)) for _ in range(2))
-        count = self.fragment(self.scalar(Const(0), i64))
-        trip = minimum(groups, minimum(maximum(place + 1, 0), 1) * (1 - many) * _COUNTED_GROUPS)
+    def _counted_group(
+        self, offsets: Array, groups: Expr, program: Expr, block: int, counted: Expr
+    ) -> tuple[Node, Node]:
+        """The last of few groups with no more tiles before it than programs, and how many these are; any where
+        ``counted`` is 0, not 1."""
+        group, number, count = (self.fragment(self.scalar(Const(0), i64)) for _ in range(3))
+        place = self.scalar(program, i64)
 
         def visit(counter: Expr) -> Mapping[Cell, Node]:
             places = [self.scalar(counter + k, i64) for k in (0, 1)]
-            begins, ends = (arithmetic.cast(self, self.gather(offsets, [x], ()), i64) for x in places)
-            left, beyond = (arithmetic.binary(self, BinaryFn.MOD, self._zeroed(x), block) for x in (begins, ends))
-            has_one = arithmetic.compare(self, CompareFn.LT, left, beyond)
+            begin, end = (self._zeroed(arithmetic.cast(self, self.gather(offsets, [x], ()), i64)) for x in places)
+            rows = arithmetic.binary(self, BinaryFn.SUB, end, begin)
+            up = arithmetic.binary(self, BinaryFn.ADD, rows, block - 1)
             before = self.read(count)
-            here = arithmetic.compare(self, CompareFn.EQ, before, self.scalar(place, i64))
-            found = arithmetic.binary(self, BinaryFn.AND, has_one, here)
-            chosen = self.select(found, self.scalar(counter, i64), self.read(group))
-            its_number = self.select(found, before, self.read(number))
-            after = self.select(has_one, arithmetic.binary(self, BinaryFn.ADD, before, 1), before)
+            reached = arithmetic.compare(self, CompareFn.LE, before, place)
+            chosen = self.select(reached, self.scalar(counter, i64), self.read(group))
+            its_number = self.select(reached, before, self.read(number))
+            after = arithmetic.binary(self, BinaryFn.ADD, before, arithmetic.binary(self, BinaryFn.FLOORDIV, up, block))
             return {group: chosen, number: its_number, count: after}
 
-        self.repeat(trip, visit)
+        self.repeat(minimum(groups, counted * _COUNTED_GROUPS), visit)
         return self.read(group), self.read(number)
 
     def repeat(self, trip: Expr, step: Callable[[Expr], Mapping[Cell, Node]]) -> None:

@@ -503,13 +503,12 @@ def _tiles(piece: AccessPiece) -> Iterator[tuple[RaggedTiles, Linear, Linear]]:
 def _tiles_apart(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
     """Tiles of ragged grids, ``begin .. min(begin + size, end)`` of two programs, do not meet.
 
-    Let program p have group g, the rows ``lo .. hi`` of it, and ``begin = lo + max(i, 0) * size`` with ``i = min(p, hi
-    // size) - lo // size``, where ``end`` is hi if ``lo // size <= p`` and either ``p < hi // size`` or ``p = rows //
-    size + n``, else 0, so that the tile is empty; from rows // size on, n is a function of g. Of two programs p < p'
-    whose tiles are not empty: in one group, lo and hi are the same; p' may be the one program not below hi // size, p
-    is below, so that i' > i and begin' >= begin + size. In groups g < g' the offsets ascend, so that end = hi <= lo' <=
-    begin'; where g > g' likewise. Rows in no group begin at the last offset. Clipping to the rows there are moves a
-    begin to where every end lies before it. Where program p has group p, of two whole groups one ends before the other.
+    Let program p have group g, the rows ``lo .. hi`` of it, ``begin = lo + max(p - n, 0) * size``, where n is a
+    function of g, and ``end`` hi if ``n <= p``, else 0, so that the tile is empty. Of two programs p < p' whose tiles
+    are not empty: in one group, lo and n are the same, so that begin' >= begin + size. In groups g < g' the offsets
+    ascend, so that end = hi <= lo' <= begin'; where g > g' likewise. Rows in no group begin at the last offset.
+    Clipping to the rows there are moves a begin to where every end lies before it. Where program p has group p, of two
+    whole groups one ends before the other.
     """
     for (mine, begin, end), (its, its_begin, its_end) in product(_tiles(one), _tiles(other)):
         if mine.grid != its.grid:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import Const, Expr, Sum, Sym, maximum, minimum
-from tilewright.compiler.proofs.last_tiles import numbers
+from tilewright.base.expr import Const, Expr, Max, Sum, Sym, maximum, minimum
+from tilewright.compiler.proofs.tile_numbers import extents_around, is_of_group
 from tilewright.diag import fail
 from tilewright.lang.axes import Span
 from tilewright.lang.enums import BinaryFn
@@ -39,18 +40,20 @@ def tiles_of(kernel: tile.Kernel) -> dict[str, RaggedTiles]:
     groups = {op.symbol.data: op for op in binds if op.most is not None}
     order = {symbol: place for place, symbol in enumerate(loads)}
     programs = {program_index(i) for i in range(len(kernel.grid))}
+    extents = extents_around(kernel)
     found: dict[str, RaggedTiles] = {}
     for (low, (offsets, group)), (high, (same, behind)) in product(loads.items(), reversed(loads.items())):
         if same != offsets or behind != group + 1 or not isinstance(group, Sym):
             continue
         if group.name in groups:
-            for number in groups.values():
-                found |= _tiles(computed, offsets, Sym(low), (groups[group.name], number), Sym(high))
+            known = {low, group.name}
+            numbers = {n for n, op in groups.items() if _of_group(op, groups[group.name], known, offsets)}
+            found |= _tiles(computed, offsets, Sym(low), known | numbers | extents, Sym(high), rest=False)
         elif group.name in programs and (low not in found or order[low] < order[high]):
             found[low] = RaggedTiles(f"{offsets}", group.name, high, None, False)
     for last, (offsets, place) in loads.items():
         if place == offsets.extent - 1:
-            found |= _tiles(computed, offsets, Sym(last), minimum(place, offsets.most), offsets.most)
+            found |= _tiles(computed, offsets, Sym(last), {last} | extents, offsets.most, rest=True)
     return found
 
 
@@ -58,37 +61,44 @@ def _tiles(
     computed: Mapping[str, tuple[Expr, Expr]],
     offsets: Ascending,
     low: Sym,
-    number: Expr | tuple[tile.Bind, tile.Bind],
+    known: AbstractSet[str],
     end: Expr,
+    *,
+    rest: bool,
 ) -> dict[str, RaggedTiles]:
-    """Of what was computed, the begins of tiles of the rows from ``low`` to ``end``, each clipped, as its end is; of a
-    group, and of the number of its last tile, or of the rows in none, whose last tile has this number."""
+    """Of what was computed, the begins of tiles of the rows from ``low`` to ``end``, each clipped, as its end is; the
+    number of the first tile is a function of what is ``known``, the same in all programs that have one."""
     program = Sym(program_index(0))
-    rest = isinstance(number, Expr)
     found: dict[str, RaggedTiles] = {}
     for begin, (form, most) in computed.items():
-        size = _size(form, low)
-        if size is None or not (rest or _of_group(*number, offsets, size, end)):
+        size, number = _numbered(form, low) or (0, program)
+        if not size or most != offsets.most or not (program - number).symbols <= known:
             continue
-        last = number if rest else Sym(number[1].symbol.data)
-        whole = minimum(program, end // size) - low // size
-        behind = program - (offsets.most // size + last)
-        own = minimum(program - low // size + 1, maximum(end // size - program, 1 - maximum(behind, -behind)))
-        closed = (end * minimum(maximum(own, 0), 1), offsets.most)
+        closed = (end * minimum(maximum(number + 1, 0), 1), most)
         stop = next((name for name, other in computed.items() if other == closed), None)
-        if form == low + maximum(whole, 0) * size and most == offsets.most and stop is not None:
+        if stop is not None:
             found[begin] = RaggedTiles(f"{offsets}, {size}", program.name, stop, size, rest)
     return found
 
 
-def _of_group(group: tile.Bind, number: tile.Bind, offsets: Ascending, size: int, end: Expr) -> bool:
-    """Whether a number is a function of the group in programs after those of whole blocks, both clipped in the same
-    way."""
+def _numbered(form: Expr, low: Sym) -> tuple[int, Expr] | None:
+    """``size`` and ``number`` of ``low + max(number, 0) * size``."""
+    if not isinstance(form, Sum) or form.offset or len(form.terms) != 2 or (low, 1) not in form.terms:
+        return None
+    ((node, size),) = (term for term in form.terms if term[0] != low)
+    if not isinstance(node, Max) or size <= 0:
+        return None
+    numbers = [x for x in node.args if x != Const(0)]
+    return (size, numbers[0]) if len(node.args) == 2 and len(numbers) == 1 else None
+
+
+def _of_group(number: tile.Bind, group: tile.Bind, known: AbstractSet[str], offsets: Ascending) -> bool:
+    """Whether a number, clipped, is a function of a group, clipped to those there are."""
     first, second = _clipped(group.value), _clipped(number.value)
-    if first is None or second is None or first[1] != second[1] or not isinstance(end, Sym):
+    groups = offsets.extent - 1
+    if first is None or second is None or first[1] != groups - 1:
         return False
-    values, groups = (_widened(first[0]), _widened(second[0])), offsets.extent - 1
-    return numbers(*values, offsets.most // size, offsets.tensor, groups, end.name)
+    return is_of_group(_widened(second[0]), _widened(first[0]), known, offsets.tensor, groups)
 
 
 def offsets_of(kernel: tile.Kernel) -> tuple[Ascending, ...]:
@@ -107,14 +117,6 @@ def _chosen(value: SSAValue) -> Iterator[SSAValue]:
         yield from (*_chosen(op.a), *_chosen(op.b))
         return
     yield value
-
-
-def _size(form: Expr, low: Sym) -> int | None:
-    """The factor of the second term in ``low + max(...) * size``."""
-    if not isinstance(form, Sum) or form.offset or len(form.terms) != 2:
-        return None
-    factors = [factor for term, factor in form.terms if term != low]
-    return factors[0] if len(factors) == 1 and factors[0] > 0 else None
 
 
 def _computed(op: tile.Bind) -> tuple[Expr, Expr] | None:

@@ -51,9 +51,10 @@ from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates,
 from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
 from tilewright.schedule.placement import Placement
 from tilewright.schedule.transforms.numerics import contracted
+from tilewright.schedule.values import LoweringScope
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import coords_of, element, hint, is_constant, is_elementwise, owner, source_of
+from tilewright.tile.queries import coords_of, element, hint, is_elementwise, owner, source_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.ops.base import exprs
@@ -541,16 +542,18 @@ class RoleLowering(ProductsInFlight):
 
     # -- stores ---------------------------------------------------------------------------------------------------
     def store(self, op: tile.Store | tile.AtomicReduce) -> None:
-        """Stores a tile; constants, for tiles that may be empty, behind a test for rows."""
+        """Stores a tile, behind a test for rows where it may be empty."""
         loaded = {bind.symbol.data for bind in self.loaded_bounds.binds}
         spans = (c for c in coords_of(op) if isinstance(c, Span))
         some = all_of(s.origin < s.stop for s in spans if not loaded.isdisjoint(s.origin.symbols | s.stop.symbols))
-        if some == TRUE or not is_constant(op.value):
+        if some == TRUE:
             self.store_tile(op)
             return
-        block = Block()
+        block, outer = Block(), self.scope
+        self.scope = LoweringScope(outer.full, dict(outer.buffers))
         with self.into(block):
             self.store_tile(op)
+        self.scope = outer
         self.emit(t.If(some, Region(block), t.block()), op)
 
     def store_tile(self, op: tile.Store | tile.AtomicReduce) -> None:
