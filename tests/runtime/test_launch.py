@@ -213,6 +213,17 @@ def test_descriptors_are_encoded_once_an_address() -> None:
         p.launch((FakeTensor(address, (6, 64)), out))
         assert fake.launches[-1].raw(0, 8) == address.to_bytes(8, "little")
     assert fake.kinds().count("encode") == 2
+    assert p.tensor_maps == (2, 2 * 128, 2, 1)  # the second call at X found its own in the launch
+
+
+def test_maps_of_other_shapes_are_counted_until_they_are_forgotten() -> None:
+    p, _ = program(staged())
+    assert p.tensor_maps == (0, 0, 0, 0)
+    for rows in (6, 8, 6):
+        p.launch((FakeTensor(X, (rows, 64)), FakeTensor(Y, (rows,), dtype="float32")))
+    assert p.tensor_maps.kept == p.tensor_maps.encoded == 2
+    p.forget()
+    assert p.tensor_maps.kept == 0
 
 
 def test_a_descriptor_is_not_encoded_again_for_another_tensors_address() -> None:

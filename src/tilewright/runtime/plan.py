@@ -81,6 +81,7 @@ class LaunchPlan:
         self._lock = threading.Lock()  # one frame: a launch must read it before the next call rewrites it
         self._apart: set[tuple[int, ...]] = set()  # addresses at which no tensors share bytes
         self._maps: dict[tuple[int, ...], bytes] = {}  # by slot and the addresses that it depends on
+        self.maps_encoded, self.maps_reused = 0, 0
         self._mapped: tuple[int, ...] | None = None  # what the descriptors in the frame were encoded for
         self._failures = failures
         self._kept = {report.workspace for report in variant.reports}
@@ -156,13 +157,21 @@ class LaunchPlan:
         for slot, recipe, read in self._recipes:
             key = (slot, *[every[i] for i in read])
             encoded = self._maps.get(key)
-            if encoded is None:
+            if encoded is not None:
+                self.maps_reused += 1
+            else:
                 encoded = self._encode(recipe, every)
+                self.maps_encoded += 1
                 if len(self._maps) >= _MAX_MAPS:
                     self._maps.clear()
                 self._maps[key] = encoded
             self._frame.write_map(slot, encoded)
         self._mapped = every
+
+    @property
+    def maps_kept(self) -> int:
+        """Tensor maps that are remembered."""
+        return len(self._maps)
 
     def _encode(self, recipe: TensorMapRecipe, addresses: tuple[int, ...]) -> bytes:
         """A descriptor for these addresses."""

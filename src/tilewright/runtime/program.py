@@ -22,6 +22,7 @@ from tilewright.base.expr import ExprError, first_of
 from tilewright.base.readable import summary
 from tilewright.diag import TilewrightError, fail, shown, type_shown
 from tilewright.hw.target import TARGETS
+from tilewright.hw.tensormap import MAP_BYTES
 from tilewright.runtime import index_promises, tensor_guards
 from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import TensorDescription, describe
@@ -52,6 +53,17 @@ class GuardedPlan(NamedTuple):
     plan: LaunchPlan
     residues: tuple[tuple[int, int, int], ...]
     fixed: tuple[tuple[int, int], ...]
+
+
+class TensorMapCounts(NamedTuple):
+    """Tensor maps of a program: ``kept`` for the shapes, strides and addresses that it was called with, their
+    ``kept_bytes`` on the host, how many were ``encoded``, and how often one that was kept was ``reused``. A call at the
+    addresses of the one before takes what the launch holds already, and counts for none."""
+
+    kept: int
+    kept_bytes: int
+    encoded: int
+    reused: int
 
 
 Match = tuple[GuardedPlan, tuple[int, ...]]
@@ -175,6 +187,15 @@ class Program:
     def deciding(self, values: Sequence[object]) -> tuple[int, ...]:
         """Of all parameters, in order, the scalars that decide what is launched: others are only handed on."""
         return tuple(int_scalar(p, values[i]) for i, p in self._key_scalars)
+
+    @property
+    def tensor_maps(self) -> TensorMapCounts:
+        """How many tensor maps are remembered, and what that has saved so far."""
+        plans = list(self._plans.values())
+        kept = sum(plan.maps_kept for plan in plans)
+        return TensorMapCounts(
+            kept, kept * MAP_BYTES, sum(plan.maps_encoded for plan in plans), sum(plan.maps_reused for plan in plans)
+        )
 
     def forget(self) -> None:
         """Forget which calls were served; the kernels stay loaded."""
