@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from harness import Timer, document, load, parser, relative_error, store, write
@@ -27,19 +29,25 @@ NAME, DENSE, WEIGHTS = "grouped_matmul", "grouped_dense", "grouped_weight_gradie
 
 @dataclass(frozen=True)
 class Case:
-    """Rows dealt to groups: evenly, or by a power law; products with a weight of (n, k) for each."""
+    """Rows dealt to groups: evenly, by a power law, or each by chance; products with a weight of (n, k) for each."""
 
     rows: int
     groups: int
     n: int
     k: int
     skewed: bool = False
+    drawn: bool = False
 
     def __str__(self) -> str:
-        return f"{self.rows} rows, {self.groups} groups{' (skewed)' * self.skewed}, {self.n}x{self.k}"
+        how = " (skewed)" * self.skewed + " (drawn)" * self.drawn
+        return f"{self.rows} rows, {self.groups} groups{how}, {self.n}x{self.k}"
 
     def offsets(self) -> list[int]:
-        """Where groups begin and end; a group of the skewed ones has about 1 / rank of the first one's rows."""
+        """Where groups begin and end; a group of the skewed ones has about 1 / rank of the first one's rows. Of those that
+        are drawn each row's group is any."""
+        if self.drawn:
+            dealt = random.Random(1).choices(range(self.groups), k=self.rows)
+            return [0, *accumulate(map(Counter(dealt).__getitem__, range(self.groups)))]
         shares = [1 / (g + 1) if self.skewed else 1.0 for g in range(self.groups)]
         total, found, sum_ = sum(shares), [0], 0.0
         for share in shares:
@@ -53,7 +61,9 @@ CASES = (
     Case(8192, 8, 14336, 4096),
     Case(8192, 8, 14336, 4096, skewed=True),
     Case(8192, 64, 2048, 4096),
+    Case(8192, 64, 2048, 4096, drawn=True),
     Case(16384, 128, 1536, 2048, skewed=True),
+    Case(32768, 128, 1536, 2048, drawn=True),
     Case(1024, 128, 1536, 2048),
     Case(1024, 64, 2048, 7168),
     Case(64, 8, 14336, 4096),
