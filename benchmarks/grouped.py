@@ -43,7 +43,7 @@ class Case:
         return f"{self.rows} rows, {self.groups} groups{how}, {self.n}x{self.k}"
 
     def offsets(self) -> list[int]:
-        """Where groups begin and end; a group of the skewed ones has about 1 / rank of the first one's rows. Of those that
+        """Where groups begin and end. A skewed one has about 1 / rank of the rows of the first. Of those that
         are drawn each row's group is any."""
         if self.drawn:
             dealt = random.Random(1).choices(range(self.groups), k=self.rows)
