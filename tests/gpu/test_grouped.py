@@ -1,5 +1,8 @@
 """Products of groups of rows on a real device: any offsets, broken ones, CUDA graphs, weights at loaded places."""
 
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -49,6 +52,44 @@ def test_any_lengths(bounds: list[int]) -> None:
     grouped(torch.tensor(bounds, dtype=torch.int32, device="cuda"), a, b, c)
     tw.check()
     agree(bounds, a, b, c)
+
+
+def test_copies_end_with_their_group() -> None:
+    """Through one map for all groups: no row of a neighbour is written, whichever is stored first."""
+    artifact = grouped.compile(dtypes={"offsets": "i32", "a": "bf16", "b": "bf16", "c": "bf16"})
+    sizes = {"G": 7, "M": ROWS, "N": N, "K": K, "a.stride0": K, "b.stride1": K}
+    serving = next(v.name for v in artifact.variants if v.predicate.evaluate(sizes))
+    assert "ragged" in {o.name for o in artifact.kernel(f"kernel_{serving}").certificate}
+    a, b, c = drawn(7)
+    for seed in range(40):
+        inner = np.sort(np.random.default_rng(seed).integers(0, ROWS + 1, 7))
+        bounds = [0, *inner.tolist()]
+        c.fill_(float("nan"))
+        grouped(torch.tensor(bounds, dtype=torch.int32, device="cuda"), a, b, c)
+        tw.check()
+        agree(bounds, a, b, c)
+
+
+@tw.kernel
+def until(lengths: tw.Tensor["B"], x: tw.Tensor["B", "M", "K"], w: tw.Tensor[72, "K"], y: tw.Tensor["B", "M", 72]):
+    b, n = tw.grid((lengths.shape[0], 72), (None, 64))
+    for m in tw.stream(x.shape[1], 64, until=lengths[b]):
+        acc = tw.zeros((m, n), tw.f32)
+        for k in tw.stream(x.shape[2], 64):
+            acc += tw.dot(x[b, m, k], w[n, k].T)
+        y[b, m, n] = acc
+
+
+def test_rows_behind_a_length_keep_their_bytes() -> None:
+    lengths = [150, 64, 0, 1, 63, -5, 2**31 - 1]
+    x, w = torch.randn(7, 150, 72, device="cuda").bfloat16(), torch.randn(72, 72, device="cuda").bfloat16()
+    y = torch.full((7, 150, 72), float("nan"), device="cuda", dtype=torch.bfloat16)
+    until(torch.tensor(lengths, dtype=torch.int32, device="cuda"), x, w, y)
+    torch.cuda.synchronize()
+    for stored, rows, length in zip(y, x, lengths, strict=True):
+        end = min(max(length, 0), 150)
+        torch.testing.assert_close(stored[:end].double(), rows[:end].double() @ w.double().T, rtol=1e-2, atol=0.1)
+        assert stored[end:].isnan().all()
 
 
 @pytest.mark.parametrize("bounds", [[0, 50, 40, 1000], [-1, 10, 20, 30], [0, 10, 20, 1001], [5, 10, 2**31 - 1, 3]])

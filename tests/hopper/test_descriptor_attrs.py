@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,8 +47,13 @@ def test_round_trip() -> None:
     flat = TmaNumbers(
         DataType.BFLOAT16, sym("a.address"), (K, M), (stride,), (64, 128), (1, 0), Swizzle.B128, L2Promotion.L2_128B
     )
+    ragged = replace(flat, dims=(K, M, M, M), strides_bytes=(stride,) * 3, box=(64, 128, 1, 1), ragged_axis=0)
+    assert " : axes 1, 0 : ragged 0 : B128" in str(TmaAttr(ragged))
+    for wrong in (replace(ragged, ragged_axis=1), replace(ragged, axes=(1, 0, 0, 0)), replace(flat, ragged_axis=0)):
+        with pytest.raises(VerifyException):
+            TmaAttr(wrong)
     line = TmaNumbers(DataType.UINT8, sym("x.address") + 16, (K * M,), (), (256,), (0,), Swizzle.NONE, L2Promotion.NONE)
-    for numbers in (flat, line):
+    for numbers in (flat, ragged, line):
         attribute = TmaAttr(numbers)
         assert read(str(attribute)) == attribute
     assert str(TmaAttr(flat)) == (

@@ -10,7 +10,7 @@ from tilewright.base.expr import TRUE, Expr, expr, sym
 from tilewright.base.verdict import Legal
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import DataType, Direction, Interleave, OobFill, Swizzle
-from tilewright.legal.domain import Patch, ShapeDomain, SymbolicMap, judge_domain, judge_patch
+from tilewright.legal.domain import ShapeDomain, SymbolicMap, judge_domain
 from tilewright.legal.facts import Facts
 from tilewright.legal.tensormap import TensorMapRequest, judge
 from tilewright.legal.tma import TileAccess, candidates, plan
@@ -118,29 +118,6 @@ def test_a_contradiction_is_legal_nowhere() -> None:
     verdict = judge_domain(wide, ShapeDomain.of(*SIZES, "K % 8 == 0"))
     assert verdict.nowhere
     assert {v.rule for v in verdict.reasons} == {"TMA019"}
-
-
-def test_a_patched_map_is_legal_for_every_group_or_refused() -> None:
-    patch = Patch(address=sym("g.address"), dims=((1, sym("g.rows")),), strides=((1, sym("g.pitch")),))
-    group = ("g.address % 16 == 0", "g.rows >= 1", "g.rows <= 100000", "g.pitch >= 16", "g.pitch <= 1000000")
-    good = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, *group, "g.pitch % 16 == 0"))
-    assert good.everywhere
-    bad = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, *group, "g.pitch % 8 == 0"))
-    assert not bad.everywhere
-    assert {v.rule for v in bad.reasons} == {"TMA012"}
-    empty = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, *group[:1], "g.rows >= 0", *group[2:], "g.pitch % 16 == 0"))
-    assert {v.rule for v in empty.reasons} == {"TMA015"}
-
-
-def test_a_patched_extent_has_32_bits() -> None:
-    rows = sym("g.rows")
-    patch = Patch(dims=((1, rows),))
-    fits = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, "K % 8 == 0", "g.rows >= 1", "g.rows <= 4294967295"))
-    assert fits.everywhere
-    wide = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, "K % 8 == 0", "g.rows >= 1", "g.rows <= 4294967296"))
-    assert {v.rule for v in wide.reasons} == {"TMA080"}
-    assert wide.legal.evaluate({"g.rows": 2**32 - 1})
-    assert not wide.legal.evaluate({"g.rows": 2**32})
 
 
 def test_a_plan_is_legal_once_its_condition_is_assumed() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import DType, bf16, e4m3, f32
-from tilewright.base.expr import sym
+from tilewright.base.expr import expr, sym
 from tilewright.base.verdict import Illegal, Legal
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction
-from tilewright.legal.facts import Facts
-from tilewright.legal.ragged import ragged_plan
+from tilewright.legal.facts import Facts, index_symbol
+from tilewright.legal.ragged import BOUND, LARGE, WRAP, ragged_plan
 from tilewright.legal.tensormap import TensorMapRequest, judge
 from tilewright.legal.tma import TensorMapPlan, TileAccess
 
@@ -80,6 +80,20 @@ def test_batches_and_pitches_may_be_symbols() -> None:
     assert answer.fields.rank == 5
     values = {"K": 128, "b": 1 << 20, "M": 300, "p": BASE}
     assert answer.fields.guard.evaluate(values)
+
+
+def test_the_added_dimensions_stand_behind_all_others() -> None:
+    access = TileAccess(bf16, (8, sym("M"), sym("K")), (sym("b"), sym("K"), 1), sym("p"), (None, 64, 64))
+    answer = ragged_plan(access, 1, START, END, Facts(divisors={"K": 8, "b": 8, "p": 16}))
+    assert isinstance(answer, Legal)
+    plan = answer.fields
+    assert plan.ragged_axis == 1
+    assert plan.coordinates[-2:] == (END, expr(BOUND))
+    assert plan.coordinates[0] == index_symbol(2)
+    assert plan.coordinates[2] == index_symbol(0)
+    assert plan.dims[1:] == (expr(BOUND), expr(8), expr(LARGE), expr(LARGE))
+    assert plan.strides == (sym("K") * 2, sym("b") * 2, sym("K") * 2, expr(2 * WRAP) - sym("K") * 2)
+    assert plan.box == (64, 64, 1, 1, 1)
 
 
 def test_what_a_ragged_map_cannot_do() -> None:

@@ -201,6 +201,13 @@ PROBES: dict[str, Probe] = {
         dtypes={"offsets": "i32"},
         given={"offsets": (0, 5, 5, 70, 130)},
     ),
+    "grouped_whole": Probe(
+        kernels.grouped_whole,
+        references.grouped,
+        ({"G": 4, "T": 150, "K": 136},),
+        dtypes={"offsets": "i32"},
+        given={"offsets": (0, 5, 5, 70, 130)},
+    ),
     "experts": Probe(
         kernels.experts,
         references.experts,

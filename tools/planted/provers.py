@@ -11,6 +11,7 @@ _ROWS = "tests/hopper/test_gathered_rows.py"
 _TILES = "tests/hopper/test_converted_operands.py"
 _VARIANTS = "tests/compiler/test_variants_agree.py"
 _PARTS = "tests/compiler/test_cluster_parts.py"
+_ENDS = "tests/hopper/test_ragged_stores.py"
 
 
 def _bug(name: str, what: str, file: str, old: str, new: str, test: str, harmless: str = "") -> Mutant:
@@ -33,7 +34,53 @@ def _tile(name: str, what: str, old: str, new: str) -> Mutant:
     return _bug(name, what, "compiler/proofs/converted_tiles", old, new, _TILES)
 
 
+def _end(name: str, what: str, old: str, new: str) -> Mutant:
+    return _bug(name, what, "compiler/proofs/ragged_copies", old, new, _ENDS)
+
+
 PROVERS = (
+    _end(
+        "any pitch to an end",
+        "the dimension of ends may have another stride than rows",
+        "if end != step or together is None",
+        "if together is None",
+    ),
+    _end(
+        "turns that are not whole",
+        "what rows count in vain need not be taken back",
+        "together is None or together * bound % _ADDRESSES:",
+        "together is None:",
+    ),
+    _end(
+        "few ends",
+        "ends may lie beyond the extent of their dimension",
+        "extent.constant is None or extent.constant <= bound for extent",
+        "extent.constant is None for extent",
+    ),
+    _end(
+        "any end",
+        "copies may end elsewhere than the domain",
+        "end not in (span.stop, maximum(span.stop, 0)):",
+        "end.constant == -1:",
+    ),
+    _end(
+        "any turn",
+        "copies may take back another number of rows",
+        "if wrap != Const(bound_of(numbers)):",
+        "if wrap.constant is None:",
+    ),
+    _end(
+        "coordinates of any size",
+        "coordinates need not be 32-bit integers",
+        "if least is None or most is None or least < 0 or most > _MOST:",
+        "if least is not None and least < 0:",
+    ),
+    _end(
+        "integers of any size",
+        "integers that nothing clips are taken for clipped ones",
+        "return (None, None) if op.most is None else (0,",
+        "return (0, MAX_EXTENT) if op.most is None else (0,",
+    ),
     _digits(
         "digits are not asked for",
         "coordinates are split whether or not the second digit lies below the extent",

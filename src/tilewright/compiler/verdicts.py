@@ -166,6 +166,8 @@ def _methods(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
                 declared = op.map.owner
                 assert isinstance(declared, a.TensorMap)
                 value, method = declared.tensor, "tensor copies"
+                if declared.numbers.ragged_axis is not None:
+                    method = f"tensor copies that the hardware clips at {op.coords.data[-2].expr}"
             case a.CpAsync():
                 value, method = op.tensor, f"{CP_ASYNC}, {op.copy_bytes} bytes at a time"
             case a.LoadStore() | a.CopyOut():

@@ -23,7 +23,7 @@ from tilewright.base.expr import (
 )
 from tilewright.base.verdict import Violation
 from tilewright.hw.target import SM90A, Target
-from tilewright.hw.tensormap import MAX_EXTENT, MAX_RANK, DataType, Direction, Interleave, L2Promotion, OobFill, Swizzle
+from tilewright.hw.tensormap import MAX_RANK, DataType, Direction, Interleave, L2Promotion, OobFill, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.symbolic import decide_rules
 
@@ -145,42 +145,3 @@ def judge_domain(map: SymbolicMap, domain: ShapeDomain, target: Target = SM90A) 
     decision = decide_rules(map.fields(), domain.facts, target)
     legal = all_of((decision.guard, *(u.residual for u in decision.unmet)))
     return DomainVerdict(domain, legal, tuple(u.violation for u in (*decision.unmet, *decision.sizes)))
-
-
-@dataclass(frozen=True)
-class Patch:
-    """Fields of a map rewritten on the device with ``tensormap.replace``: new values as expressions over the runtime's
-    symbols. Extents and strides by dimension: ``dims[i]`` replaces the extent of dimension i, ``strides[i]`` the byte
-    stride of dimension i (i >= 1)."""
-
-    address: ExprLike | None = None
-    dims: tuple[tuple[int, ExprLike], ...] = ()
-    strides: tuple[tuple[int, ExprLike], ...] = ()
-
-    def apply(self, map: SymbolicMap) -> SymbolicMap:
-        """``map`` after the patch."""
-        dims, strides = list(map.dims), list(map.strides)
-        for i, value in self.dims:
-            dims[i] = value
-        for i, value in self.strides:
-            strides[i - 1] = value
-        address = map.address if self.address is None else self.address
-        return replace(map, address=address, dims=tuple(dims), strides=tuple(strides))
-
-
-def judge_patch(map: SymbolicMap, patch: Patch, domain: ShapeDomain, target: Target = SM90A) -> DomainVerdict:
-    """Decide a patched map. No driver sees the new values, so callers accept ``everywhere`` only; anything less is a
-    refusal with its reasons, or a kernel guarded by ``legal`` that leaves the map alone elsewhere.
-
-    A replaced extent is a 32-bit number, so 2^32 itself can't be written.
-    """
-    verdict = judge_domain(patch.apply(map), domain, target)
-    reasons, legal = list(verdict.reasons), [verdict.legal]
-    for i, value in patch.dims:
-        rest = domain.facts.residual(expr(value) <= MAX_EXTENT - 1)
-        if rest != TRUE:
-            legal.append(rest)
-            reasons.append(
-                Violation("TMA080", f"global_dim_{i} = {value}", "global_dim < 4294967296", "PTX ISA 9.1, 9.7.9.28")
-            )
-    return DomainVerdict(domain, all_of(legal), tuple(reasons))

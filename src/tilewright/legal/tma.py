@@ -120,7 +120,8 @@ class TensorMapPlan:
     of the tile (or the index taken) along each tensor axis. ``tile_axes`` names the tensor axis of every kept
     descriptor dimension, in the order of ``shared.extents``. ``guard`` must hold at launch. The tile's first
     coordinate in dimension 0 must be a multiple of ``first_multiple`` (0: it must be 0), since copies must begin at
-    16-byte units.
+    16-byte units. ``ragged_axis`` is the tensor axis along which the last two dimensions let copies end
+    (``legal.ragged``).
     """
 
     data_type: DataType
@@ -139,6 +140,7 @@ class TensorMapPlan:
     interleave: Interleave = Interleave.NONE
     l2_promotion: L2Promotion = L2Promotion.L2_128B
     oob_fill: OobFill = OobFill.NONE
+    ragged_axis: int | None = None
 
     @property
     def rank(self) -> int:

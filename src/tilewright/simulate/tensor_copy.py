@@ -50,8 +50,8 @@ class Encoded:
         return int(np.prod(self.box)) * self.element_bytes
 
     def places(self, start: Array | tuple[int, ...], offset: int) -> tuple[Array, Array, Array]:
-        """For a box at ``start``: byte addresses of its elements in shared memory, their bytes in the tensor, and which
-        of them lie inside of it."""
+        """For a box at ``start``: byte addresses of its elements in shared memory, their bytes in the tensor, modulo
+        2^64 as addresses are, and which of them lie inside of it."""
         grid = np.indices(self.box[::-1]).reshape(len(self.box), -1)[::-1]  # innermost varies fastest
         inside = np.ones(grid.shape[1], np.bool_)
         source = np.full(grid.shape[1], self.base_bytes, np.int64)

@@ -10,7 +10,7 @@ from typing import Any
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import Const, Expr, Interval, Sym, all_of, conjuncts, minimum, negate, own, simplify
+from tilewright.base.expr import Const, Expr, Interval, Max, Sym, all_of, conjuncts, minimum, negate, own, simplify
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
@@ -164,7 +164,8 @@ class _Boxes:
     def where(self) -> tuple[object, ...]:
         """What copies side by side have in common."""
         numbers = self.map.numbers
-        return self.map.tensor, numbers.axes, numbers.dims, numbers.box[1:], self.first[1:], self.around
+        shape = numbers.axes, numbers.ragged_axis, numbers.dims, numbers.box[1:]
+        return self.map.tensor, *shape, self.first[1:], self.around
 
     def joined(self, more: _Parts | _Boxes) -> _Boxes | None:
         """With the copy that follows it; None where that is not of the box beside."""
@@ -340,7 +341,9 @@ class _Collector:
 
     def _box(self, boxes: _Boxes) -> None:
         """Element ``r`` of a box, clipped by the hardware: the innermost dimension in units of 16 bytes (seen on H200),
-        exactly where the extent is whole units."""
+        exactly where the extent is whole units. Along a ragged axis its coordinate is short of the place by what the
+        bound is beyond the end, so that both reach theirs together; an end that is no less than 0 ends copies where
+        it would if it might be: places begin with 0 (``compiler.proofs.ragged_copies``)."""
         tensor, numbers = boxes.map.tensor.type, boxes.map.numbers
         assert isinstance(tensor, TensorType)
         coords: list[Expr] = [Const(0)] * len(tensor.dims)
@@ -349,8 +352,12 @@ class _Collector:
         known = {part for fact in facts for part in conjuncts(fact)}
         below = 1
         extents = (boxes.width, *numbers.box[1:])
-        for axis, start, extent, dim in zip(numbers.axes, boxes.first, extents, numbers.dims, strict=True):
+        end, named = None if numbers.ragged_axis is None else boxes.first[-2], len(numbers.axes)
+        parts = (part[:named] for part in (boxes.first, extents, numbers.dims))
+        for axis, start, extent, dim in zip(numbers.axes, *parts, strict=True):
             place = start + Sym(REGISTER) // below % extent
+            if end is not None and axis == numbers.ragged_axis:
+                place, dim = place + end - dim, _unclamped(end)
             coords[axis] = place
             unit = 16 // tensor.element.bytes if below == 1 else 1
             if (dim % unit).eq(0) in known:
@@ -415,6 +422,12 @@ def _named(around: _Around, expressions: Sequence[Expr]) -> tuple[LoopIndex | Na
         elif item.name not in loaded:
             kept.append(item)
     return tuple(kept)
+
+
+def _unclamped(end: Expr) -> Expr:
+    """``e`` of ``max(e, 0)``."""
+    rest = [arg for arg in end.args if arg != Const(0)] if isinstance(end, Max) else []
+    return rest[0] if len(rest) == 1 else end
 
 
 def _made(op: ThreadCopies | CopyOut) -> Expr:

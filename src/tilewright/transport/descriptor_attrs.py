@@ -1,11 +1,13 @@
 """Descriptors as attributes of the dialect: tensor maps and wgmma operands, printed as text and parsed back.
 
     #layout.tma<BFLOAT16 at "a.address" : "K" x "M" : strides "a.stride0*2" : box 64 x 128 : axes 1, 0 : B128, L2_128B>
+    #layout.tma<... : axes 1, 0 : ragged 0 : B128, L2_128B>
     #layout.wgmma_operand<K, 256 x 64, B128 : leading 16, stride 1024>
 
 A tensor map lists its dimensions innermost first, as the driver does: extents, byte strides of all but the innermost,
-the box, and the tensor's axis that each stands for. An operand is ``mn`` x ``k`` elements whose rows lie along ``K`` or
-``MN``, with the byte offsets of its descriptor.
+the box, and the tensor's axis that each stands for. Along a ``ragged`` axis copies end where their coordinate in the
+last dimension but one says: the last two stand for no axis (``legal.ragged``). An operand is ``mn`` x ``k`` elements
+whose rows lie along ``K`` or ``MN``, with the byte offsets of its descriptor.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ class TmaNumbers:
     axes: tuple[int, ...]
     swizzle: Swizzle
     l2_promotion: L2Promotion
+    ragged_axis: int | None = None
+    """The tensor axis along which copies end at their coordinate in the last dimension but one. That and the last
+    dimension stand for no axis; ``axes`` names those before."""
 
 
 @dataclass(frozen=True)
@@ -95,25 +100,34 @@ class TmaAttr(Data[TmaNumbers]):
             parser.parse_keyword("axes")
             axes = _parse_list(parser, parser.parse_integer)
             parser.parse_punctuation(":")
+            ragged = None
+            if parser.parse_optional_keyword("ragged"):
+                ragged = parser.parse_integer()
+                parser.parse_punctuation(":")
             swizzle = _parse_enum(parser, Swizzle)
             parser.parse_punctuation(",")
-            return TmaNumbers(data_type, address, dims, strides, box, axes, swizzle, _parse_enum(parser, L2Promotion))
+            promotion = _parse_enum(parser, L2Promotion)
+            return TmaNumbers(data_type, address, dims, strides, box, axes, swizzle, promotion, ragged)
 
     def print_parameter(self, printer: Printer) -> None:
         d = self.data
         dims, strides = (_quoted(x) for x in (d.dims, d.strides_bytes))
+        ragged = "" if d.ragged_axis is None else f" : ragged {d.ragged_axis}"
         text = (
             f'{d.data_type.name} at "{d.address}" : {" x ".join(dims)} : strides {", ".join(strides)}'
             f"{' ' if strides else ''}: box {' x '.join(map(str, d.box))} : axes {', '.join(map(str, d.axes))}"
-            f" : {d.swizzle.name}, {d.l2_promotion.name}"
+            f"{ragged} : {d.swizzle.name}, {d.l2_promotion.name}"
         )
         printer.print_string(f"<{text}>")
 
     def verify(self) -> None:
         d = self.data
         rank = len(d.dims)
-        if not 1 <= rank <= MAX_RANK or len(d.strides_bytes) != rank - 1 or not len(d.box) == len(d.axes) == rank:
+        named = len(d.axes) + (0 if d.ragged_axis is None else 2)
+        if not 1 <= rank <= MAX_RANK or len(d.strides_bytes) != rank - 1 or not len(d.box) == named == rank:
             raise VerifyException(f"{rank} dims, {len(d.strides_bytes)} strides, {len(d.box)} box extents")
+        if d.ragged_axis is not None and d.ragged_axis not in d.axes[1:]:
+            raise VerifyException(f"ragged along axis {d.ragged_axis}, outer dimensions along {d.axes[1:]}")
 
 
 @irdl_attr_definition

@@ -9,7 +9,8 @@ Everything is read from the lowered kernel and compared with the tile program:
     products   the instructions pair the same k of both operands, and each row, column and k once; the first along k of
                a product that adds to nothing ignores what its registers held, all others add
     stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'; the
-               hardware's copies of a domain that ends before its tensor stand behind the test that the tile is whole
+               hardware's copies of a domain that ends before its tensor stand behind the test that the tile is whole,
+               or end with it (``ragged_copies``)
 
 Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
 fields (9.7.15.5.1.2). Vectors of steps are compared in `stage_vectors`, operands that threads stage element by element
@@ -26,7 +27,7 @@ from typing import TypeAlias
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, all_of, maximum
+from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, all_of, conjuncts, maximum
 from tilewright.base.verdict import Discharged, Proof, Proved, Refuted
 from tilewright.compiler.proofs.converted_tiles import conversion, converted_side, excludes
 from tilewright.compiler.proofs.epilogue_copies import (
@@ -45,6 +46,7 @@ from tilewright.compiler.proofs.gathered_rows import Rows, rows_of
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
 from tilewright.compiler.proofs.product_queries import added_in_place, casts_before, loaded_operand
+from tilewright.compiler.proofs.ragged_copies import METHOD, RAGGED, ended, fault_of_map
 from tilewright.compiler.proofs.stage_vectors import read_vectors
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
@@ -77,14 +79,22 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         operands = sum(_product(kernel, inside, group, loads, converted) for group in _products(inside))
         vectors = read_vectors(program, [op for op in inside if op not in converted])
         stores = [op for op in program if isinstance(op, tile.Store)]
-        copied = [panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore)]
-        panels = len(copied) + sum(rows_of_panel(stores, copies) for copies in inside if isinstance(copies, a.CopyOut))
+        copies = {op: _numbers(op) for op in inside if isinstance(op, a.TmaStore)}
+        copied = [panel(stores, copy, known) for copy in copies]
+        panels = len(copied) + sum(rows_of_panel(stores, rows) for rows in inside if isinstance(rows, a.CopyOut))
     except CopyMismatchError as error:
         return Refuted("map", str(error))
     subject = f"{len(maps)} tensors, {operands} operands, {panels} panels" + (f", {vectors} vectors" * bool(vectors))
     interiors = dict.fromkeys(all_of(tests) for tests in copied if tests)
     whole = (Discharged(INTERIOR, "asked of every tile", f"copied where {tests}") for tests in interiors)
-    return Proved((Discharged("map", "identity, enumerated", subject), *whole))
+    clipped = (Discharged(RAGGED, METHOD, what) for what in ended(copies))
+    return Proved((Discharged("map", "identity, enumerated", subject), *whole, *clipped))
+
+
+def _numbers(copy: a.TmaLoad | a.TmaStore) -> TmaNumbers:
+    declared = copy.map.owner
+    assert isinstance(declared, a.TensorMap)
+    return declared.numbers
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------
@@ -101,8 +111,13 @@ def _tensor(op: a.TensorMap, known: Facts) -> None:
     for axis, dim in enumerate(kind.dims):
         if axis not in numbers.axes and dim.expr != Const(1):
             raise CopyMismatchError(f"{op.hint.data}: no dimension for axis {axis} of {name}")
+    named, dims = len(numbers.axes), [*numbers.dims]
+    if numbers.ragged_axis is not None:
+        if fault := fault_of_map(numbers):
+            raise CopyMismatchError(f"{op.hint.data}: {fault}")
+        dims[numbers.axes.index(numbers.ragged_axis)] = kind.dims.data[numbers.ragged_axis].expr
     steps = (Const(size), *numbers.strides_bytes)
-    for axis, extent, step in zip(numbers.axes, numbers.dims, steps, strict=True):
+    for axis, extent, step in zip(numbers.axes, dims[:named], steps[:named], strict=True):
         own = Sym(f"{name}.stride{axis}") * size
         if extent != kind.dims.data[axis].expr:
             raise CopyMismatchError(f"{op.hint.data}: extent {extent} for axis {axis} of {name}")
@@ -117,7 +132,7 @@ def where_it_matters(assumptions: tuple[Expr, ...]) -> Facts:
     """A kernel's assumptions about axes with more than one element: strides of other axes address nothing. Cached,
     because the kernels of a class have the same assumptions."""
     found: list[Expr] = []
-    for assumption in assumptions:
+    for assumption in (part for each in assumptions for part in conjuncts(each)):
         match assumption:
             case Any_((Compare("<=", _, Const(1)), rest)) | Any_((rest, Compare("<=", _, Const(1)))):
                 found.append(rest)
@@ -523,7 +538,7 @@ def _place(
     declared = copy.op.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers, (mn_axis, k_axis) = declared.numbers, axes
-    if numbers.swizzle is not reading.numbers.swizzle or source.rows is not None:
+    if numbers.swizzle is not reading.numbers.swizzle or source.rows is not None or numbers.ragged_axis is not None:
         return False
     first: dict[int, int] = {}
     if source.pages is not None:

@@ -101,10 +101,18 @@ def _known(assumptions: tuple[Expr, ...], tensors: tuple[t.TensorType, ...], ind
     bounds = dict(facts.bounds)
     for tensor in tensors:
         for axis, dim in enumerate(tensor.dims):
-            bounds |= {symbol: _DIMS for symbol in dim.expr.symbols if symbol not in bounds}
+            bounds |= {symbol: _extents(bounds.get(symbol, (None, None))) for symbol in dim.expr.symbols}
             if index_bits == 32:
                 bounds.setdefault(f"{tensor.tensor_name.data}.stride{axis}", (-(2**31), 2**31 - 1))
     return Facts(bounds, facts.divisors, facts.equal, facts.assumed)
+
+
+def _extents(known: Interval) -> Interval:
+    """The extents among the values within ``known``."""
+    (low, high), (least, most) = known, _DIMS
+    assert least is not None
+    assert most is not None
+    return least if low is None else max(low, least), most if high is None else min(high, most)
 
 
 def _judge_map(

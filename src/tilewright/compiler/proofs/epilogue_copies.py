@@ -5,7 +5,7 @@ And what both halves of the ``map`` obligation stand on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import TypeAlias
@@ -14,9 +14,11 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Expr, all_of, conjuncts, interval, negate, simplify
+from tilewright.compiler.proofs.ragged_copies import fault_of_copy, places
 from tilewright.hw.rules.wgmma import INSTRUCTION_M as ROWS
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
 from tilewright.lang.axes import Span
+from tilewright.legal.facts import Facts
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations, ops_before
 from tilewright.tile.queries import coords_of, line_of, tensor_name
@@ -34,11 +36,11 @@ INTERIOR = "interior"
 for it."""
 
 
-def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> tuple[Expr, ...]:
+def panel(stores: Sequence[tile.Store], copy: a.TmaStore, known: Facts) -> tuple[Expr, ...]:
     """Checks one panel: the copy reads what stmatrix wrote, at the coordinates of a store of the tile program.
 
     Returns the conditions that the program has tested so that the whole tile lies in the store's domain; none where the
-    domain ends with the tensor, at which the hardware clips.
+    hardware clips at the domain's end: where it is the tensor's, and along a map's ragged axis (``ragged_copies``).
     """
     declared = copy.map.owner
     assert isinstance(declared, a.TensorMap)
@@ -46,10 +48,16 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> tuple[Expr, ...]:
     name, where = tensor_of(copy), place_of(copy)
     asked = [store for store in stores if (tensor_name(store), line_of(store)) == (name, where)]
     everyone = range(a.warpgroups_of(copy))
-    sources = [x for x in asked if all(_stored_at(copy, numbers.axes, x, w) for w in everyone)]
+    begin = dict(zip(numbers.axes, places(numbers, copy), strict=True))
+    sources = [x for x in asked if all(_stored_at(copy, begin, x, w) for w in everyone)]
     if not sources:
         raise CopyMismatchError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")
-    needed, taken = [_interior(source) for source in sources], conditions_of(copy)
+    if numbers.ragged_axis is not None:
+        faults = [fault_of_copy(copy, numbers, source, known) for source in sources]
+        sources = [source for source, fault in zip(sources, faults, strict=True) if not fault]
+        if not sources:
+            raise CopyMismatchError(f"a panel of {where}: {faults[0]}")
+    needed, taken = [_interior(source, numbers.ragged_axis) for source in sources], conditions_of(copy)
     interior = next((tests for tests in needed if taken.issuperset(tests)), None)
     if interior is None:
         raise CopyMismatchError(f"a panel of {where} is stored whole, and nothing says {all_of(needed[0])}")
@@ -64,11 +72,12 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> tuple[Expr, ...]:
     return interior
 
 
-def _interior(store: tile.Store) -> tuple[Expr, ...]:
-    """The conditions under which a store's tile is whole along axes whose domain ends before the tensor."""
+def _interior(store: tile.Store, ragged_axis: int | None) -> tuple[Expr, ...]:
+    """The conditions under which a store's tile is whole along axes whose domain ends before the tensor; copies end
+    with their domain along the ragged axis."""
     found: list[Expr] = []
-    for coord, dim in zip(coords_of(store), tile.tensor_type(store.tensor).dims, strict=True):
-        if isinstance(coord, Span) and coord.stop != dim.expr:
+    for axis, (coord, dim) in enumerate(zip(coords_of(store), tile.tensor_type(store.tensor).dims, strict=True)):
+        if isinstance(coord, Span) and coord.stop != dim.expr and axis != ragged_axis:
             found += conjuncts(simplify(coord.origin + coord.size <= coord.stop, {}))
     return tuple(test for test in found if test != TRUE)
 
@@ -173,14 +182,14 @@ def box_bytes(inner: int, outer: int, size: int, swizzle: Swizzle, begin: int = 
     return swizzled(begin + np.arange(outer * inner).reshape(outer, inner) * size, swizzle)
 
 
-def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpgroup: int) -> bool:
-    """The box begins at the store's coordinates plus constants, and at its own index along the other axes; in a loop
-    over panels in each of its steps."""
+def _stored_at(store: a.TmaStore, begin: Mapping[int, Expr], source: tile.Store, warpgroup: int) -> bool:
+    """The box, at ``begin`` by axis, begins at the store's coordinates plus constants, and at its own index along the
+    other axes; in a loop over panels in each of its steps."""
     steps = _steps_around(store)
-    for axis, coordinate in zip(axes, store.coords, strict=True):
+    for axis, coordinate in begin.items():
         own = coords_of(source)[axis]
         first = own.origin if isinstance(own, Span) else own
-        offset = coordinate.expr.substitute({a.WARPGROUP: warpgroup}) - first
+        offset = coordinate.substitute({a.WARPGROUP: warpgroup}) - first
         low, high = interval(offset, steps)
         if not offset.symbols <= steps.keys() or low is None or high is None:
             return False

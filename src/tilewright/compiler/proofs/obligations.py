@@ -18,6 +18,7 @@ from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vect
 from tilewright.compiler.proofs.page_tables import TABLES, loads_of, prove_tables
 from tilewright.compiler.proofs.placed import PLACED
 from tilewright.compiler.proofs.queue import QUEUE, has_program_queue
+from tilewright.compiler.proofs.ragged_copies import RAGGED, has_ragged_maps
 from tilewright.compiler.proofs.shared_memory import OBLIGATION, shared_scratch
 from tilewright.compiler.proofs.stores import scatter_domains
 from tilewright.compiler.proofs.uniform import UNIFORM, bound_in
@@ -105,7 +106,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         found |= {name: None for name in wanted if name not in held}
     found |= {
         name: None
-        for name, of in ((ALIGNED, vectors_of), (OFFSETS, narrow_of), (TABLES, loads_of))
+        for name, of in ((ALIGNED, vectors_of), (OFFSETS, narrow_of), (TABLES, loads_of), (RAGGED, has_ragged_maps))
         if of(lowered) and name not in held
     }
     protocols = count_protocols(lowered)

@@ -389,14 +389,6 @@ CODES: tuple[Code, ...] = (
         "CUDA Programming Guide, 5.1, table 30",
     ),
     _code(
-        "TMA080",
-        "replaced extent does not fit 32 bits",
-        "tensormap.replace writes extents as 32-bit numbers; the host encoder also takes 2^32.",
-        "global_dim replaced by 2^32",
-        "at most 2^32 - 1",
-        f"{_PTX}, 9.7.9.28",
-    ),
-    _code(
         "TMA070",
         "contradictory arguments of a tensor map",
         "The lists must have one entry a dimension (strides one less).",

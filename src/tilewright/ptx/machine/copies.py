@@ -19,6 +19,7 @@ import numpy as np
 
 from tilewright.ptx.machine import matrices
 from tilewright.ptx.machine.lanes import grouped
+from tilewright.ptx.machine.launch import TensorRegion
 from tilewright.ptx.machine.shared import RANK_SHIFT
 from tilewright.ptx.machine.state import State
 from tilewright.ptx.machine.tensormap import DecodedTensorMap
@@ -278,7 +279,7 @@ class Copies:
         if tensor_map.fill:
             found[:] = np.frombuffer(tensor_map.fill, found.dtype)[0]
         region = self.machine.spaces.memory.find(tensor_map.address, 1)
-        if region is None or (inside.any() and tensor_map.address + int(offset[inside].max()) + size > region.end):
+        if region is None or not _within(region, tensor_map.address, offset[inside], size):
             self.machine.complain("PTX010", np.zeros(1, np.int64), "a tensor map that reaches beyond its tensor")
             return found
         at = tensor_map.address - region.address + offset
@@ -337,8 +338,9 @@ class Copies:
         region = machine.spaces.memory.find(base, 1)
         if not len(where):
             return
-        if region is None or not region.writable or base + int(where.max()) + size > region.end:
-            machine.complain("PTX010", np.array([lane]), f"a copy to {base + int(where.max()):#x}: no output is there")
+        if region is None or not region.writable or not _within(region, base, where, size):
+            reached = f"{base + int(where.min()):#x} to {base + int(where.max()):#x}"
+            machine.complain("PTX010", np.array([lane]), f"a copy to {reached}: no output is there")
             return
         row = region.worlds[world].view(data.dtype)
         at = (base - region.address + where) // size
@@ -441,6 +443,13 @@ def _product(
     bits = 16 if type == "f16" else 32
     total = matrices.unpack(d, bits).take(elements) if keep else np.zeros((64, n), UNSIGNED[bits])
     return add(a, b, total, type).take(registers).view(np.uint32)
+
+
+def _within(region: TensorRegion, base: int, offsets: Bits, size: int) -> bool:
+    """Whether elements at these bytes behind ``base`` lie in a region."""
+    if not len(offsets):
+        return True
+    return region.address <= base + int(offsets.min()) and base + int(offsets.max()) + size <= region.end
 
 
 def _of(value: Any, n: int) -> Any:

@@ -42,7 +42,8 @@ class DecodedTensorMap:
         return tuple(-(-b // s) for b, s in zip(self.box, steps, strict=True))
 
     def offsets(self, corner: tuple[int, ...]) -> tuple[Bits, Bits]:
-        """(byte offset from ``address`` of each element of the box at ``corner``, whether it lies in the tensor)."""
+        """(byte offset from ``address`` of each element of the box at ``corner``, modulo 2^64 as addresses are, and
+        whether it lies in the tensor)."""
         return _offsets(self, corner)
 
     def placed(self, base: int) -> Bits:

@@ -272,9 +272,7 @@ def configured(
         candidate,
         dots,
         cluster=cluster,
-        stores=shared_memory_epilogues(kernel, facts, placement, candidate.warpgroups)
-        if candidate.matrix_stores
-        else {},
+        stores=shared_memory_epilogues(kernel, facts, placement, candidate) if candidate.matrix_stores else {},
         software_pipelines=pipelined_streams,
         ordered=ordered_streams(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
         in_flight=streams_in_flight(
@@ -322,6 +320,7 @@ def deepest(
         if size <= limit:
             depth = ", ".join(f"{r.name}: {r.stages} x {r.stage_bytes} bytes" for r in pipelines)
             notes = (f"pipelines {depth or 'none'}; {size} bytes of shared memory",)
+            notes += tuple(store.note for store in configuration.stores.values() if store.note)
             vectors = [vector for pipeline in pipelines for vector in pipeline.vectors]
             for way, those in (("cp.async", False), ("tensor copies", True)):
                 of = [v for v in vectors if (v.map is not None) == those]

@@ -44,6 +44,11 @@ class SharedMemoryEpilogue(Protocol):
 
     by_copies: ClassVar[bool]
 
+    @property
+    def note(self) -> str:
+        """Why it is stored so, for the plan; empty where there was no choice."""
+        ...
+
     def lower(self, lowering: RoleContext) -> None:
         """Emits the store into the current block."""
         ...

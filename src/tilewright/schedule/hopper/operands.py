@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.cached import cached_property
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import TRUE, Expr, Sym, simplify
+from tilewright.base.expr import TRUE, Expr, Sym, maximum, simplify
 from tilewright.base.verdict import Legal
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.rules.wgmma import INSTRUCTION_K_BITS
@@ -478,8 +478,21 @@ def about_strides(predicate: Expr) -> bool:
 
 
 def map_axes(plan: TensorMapPlan) -> tuple[int, ...]:
-    """The tensor axis of each dimension of a map without folded dimensions."""
-    return tuple(index_axis(c) for c in plan.coordinates if isinstance(c, Sym))
+    """The tensor axis of each dimension of a map without folded dimensions; of a ragged one, of all but the last
+    two."""
+    if plan.ragged_axis is None:
+        return tuple(index_axis(c) for c in plan.coordinates if isinstance(c, Sym))
+    return tuple(index_axis(c) if isinstance(c, Sym) else plan.ragged_axis for c in plan.coordinates[:-2])
+
+
+def encoded_strides(plan: TensorMapPlan) -> list[Expr]:
+    """The strides that a launch encodes, in bytes. Every map wants multiples of 16, and the stride of an axis with one
+    element may be anything; that of a ragged axis takes part in all of its three dimensions."""
+    strides = [maximum(s // 16 * 16, 16) for s in plan.strides]
+    if plan.ragged_axis is not None:
+        rows = map_axes(plan).index(plan.ragged_axis) - 1
+        strides[-2:] = strides[rows], plan.strides[rows] + plan.strides[-1] - strides[rows]
+    return strides
 
 
 def reaches_edge(access: tile.Load | tile.Gather | tile.Store, axis: int) -> bool:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts, maximum, own
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts, own
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
@@ -23,6 +23,7 @@ from tilewright.schedule.hopper.operands import (
     ThreadCopiedOperand,
     TmaOperand,
     about_strides,
+    encoded_strides,
     index_value,
     map_axes,
 )
@@ -118,12 +119,12 @@ class PipelineLowering(RegisterStagedOperands):
             data_type=int(plan.data_type),
             address=plan.address,
             dims=plan.dims,
-            # the stride of an axis with one element may be anything; every map wants a multiple of 16
-            strides_bytes=[maximum(s // 16 * 16, 16) for s in plan.strides],
+            strides_bytes=encoded_strides(plan),
             box=plan.box,
             axes=map_axes(plan),
             swizzle=int(plan.swizzle),
             l2_promotion=int(plan.l2_promotion),
+            ragged_axis=plan.ragged_axis,
         )
         self.declarations.append(declared)
         # what the encoding of the map needs; what the copies need besides is the access' own condition

@@ -38,6 +38,7 @@ class RowEpilogue:
     tile: AccumulatorTile
     after_copies: bool = False
     """Programs before may have stored by tensor copies, which still read the panels."""
+    note: str = ""
 
     @staticmethod
     def fits(facts: CallFacts, panels: AccumulatorTile) -> bool:

@@ -13,6 +13,7 @@ from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
+from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.configuration import RoleContext, SharedMemoryEpilogue
 from tilewright.schedule.hopper.epilogue_loop import EpilogueLoop
 from tilewright.schedule.hopper.epilogue_tiles import (
@@ -32,6 +33,7 @@ from tilewright.schedule.hopper.operands import (
     tensor_map,
 )
 from tilewright.schedule.hopper.row_epilogue import RowEpilogue
+from tilewright.schedule.hopper.store_ways import RaggedStore, StoreWay, described, ragged_store, store_cycles
 from tilewright.schedule.placement import Placement
 from tilewright.schedule.tile_accesses import legal_facts
 from tilewright.tile import dialect as tile
@@ -47,23 +49,28 @@ next multiple are written), so a store through it is right only where the extent
 @dataclass(frozen=True)
 class TmaEpilogue:
     """One store by tensor copies: one for each panel, through the map of its width. What lies outside of the tensor is
-    clipped by the hardware; where the domain ends before the tensor, a tile that it cuts is stored by rows."""
+    clipped by the hardware; where the domain ends before the tensor, so is what lies outside of the domain, or a tile
+    that the domain cuts is stored by rows."""
 
     by_copies: ClassVar = True
     tile: AccumulatorTile
     maps: Mapping[int, TensorMapPlan]
     """By width; each covers a panel."""
+    required: Expr
+    """The launches that the kernel is restricted to."""
+    condition: Expr
+    """Under what a tile is copied: evaluated by the program, uniformly in all threads."""
     interior: Expr
-    """Whether the domain cuts off no element that TMA would not clip: evaluated by the program, uniformly in all
-    threads."""
+    """Whether the domain cuts off no element that TMA would not clip, a part of the condition."""
+    note: str = ""
 
     @staticmethod
     def plan(
-        kernel: tile.Kernel, facts: CallFacts, placement: Placement, warpgroups: int, panels: AccumulatorTile
-    ) -> TmaEpilogue | None:
+        kernel: tile.Kernel, facts: CallFacts, placement: Placement, candidate: Candidate, panels: AccumulatorTile
+    ) -> TmaEpilogue | RowEpilogue | None:
         """The store, if legal maps write exactly its domain, or what a tile has of it that lies inside."""
         op = panels.op
-        if tile.tile_type(op.value).shape != (panels.blocks * ROWS * warpgroups, panels.columns):
+        if tile.tile_type(op.value).shape != (panels.blocks * ROWS * candidate.warpgroups, panels.columns):
             return None
         coords, known = coords_of(op), legal_facts(kernel, facts)
         cut = [c for axis, c in enumerate(c for c in coords if isinstance(c, Span)) if not reaches_edge(op, axis)]
@@ -75,21 +82,38 @@ class TmaEpilogue:
             if found is None:
                 return None
             maps[width] = found
-        return TmaEpilogue(panels, maps, all_of(c.origin + c.size <= c.stop for c in cut))
+        whole = _whole_units(maps, placement)
+        required = whole if candidate.whole_stores else TRUE
+        asked = TRUE if candidate.whole_stores else whole
+        interior = all_of(c.origin + c.size <= c.stop for c in cut)
+        if not cut:
+            return TmaEpilogue(panels, maps, required, asked, interior)
+        ragged = (
+            ragged_store(kernel, facts, known, panels, narrowed=candidate.whole_stores)
+            if asked == TRUE
+            else "rows may not be whole units of 16 bytes, and are stored by rows then"
+        )
+        ways = [StoreWay.SPLIT, StoreWay.ROWS]
+        if isinstance(ragged, RaggedStore):
+            ways = [StoreWay.CLIPPED, *ways]
+        vector = facts.of(tensor_name(op)).vector(element(op.value))
+        prices = {way: store_cycles(way, panels, vector) for way in ways}
+        taken = min(ways, key=lambda way: prices[way])
+        note = described(op, taken, prices, ragged if isinstance(ragged, str) else "")
+        if taken is StoreWay.CLIPPED and isinstance(ragged, RaggedStore):
+            needed = all_of([required, _whole_units(ragged.maps, placement), ragged.condition])
+            return TmaEpilogue(panels, ragged.maps, needed, TRUE, TRUE, note)
+        if taken is StoreWay.SPLIT:
+            return TmaEpilogue(panels, maps, required, all_of([asked, interior]), interior, note)
+        return RowEpilogue(panels, note=note)
 
     def lower(self, lowering: RoleContext) -> None:
         """Stores panel by panel through TMA; row by row where the innermost extent is not a multiple of 16 bytes, or
         the domain cuts the tile."""
-        op, maps = self.tile.op, self.maps.values()
+        op = self.tile.op
         lowering.prepare(op)
-        needs = dict.fromkeys(g for m in maps for g in conjuncts(m.guard) if not about_strides(g))
-        units = (next(iter(maps)).dims[0] % CLIPPED_ELEMENTS).eq(0)
-        whole = simplify(all_of([units, *needs]), lowering.placement.bounds)
-        if whole == TRUE or lowering.configuration.candidate.whole_stores:
-            lowering.require(whole)
-            whole = TRUE
-        condition = all_of([whole, self.interior])
-        if condition == TRUE:
+        lowering.require(self.required)
+        if self.condition == TRUE:
             self.copy_out(lowering)
             return
         copied, by_rows = Block(), Block()
@@ -97,7 +121,7 @@ class TmaEpilogue:
             self.copy_out(lowering)
         with lowering.into(by_rows):
             RowEpilogue(self.tile, after_copies=self.interior != TRUE).lower(lowering)
-        lowering.emit(t.If(condition, Region(copied), Region(by_rows)), op)
+        lowering.emit(t.If(self.condition, Region(copied), Region(by_rows)), op)
 
     def copy_out(self, lowering: RoleContext) -> None:
         """Stores all panels."""
@@ -149,8 +173,15 @@ class TmaEpilogue:
         lowering.emit(a.Elected(t.block([copy, a.BulkCommit()])))
 
 
+def _whole_units(maps: Mapping[int, TensorMapPlan], placement: Placement) -> Expr:
+    """The extents whose rows tensor copies clip exactly, and whose maps can be encoded."""
+    needs = dict.fromkeys(g for m in maps.values() for g in conjuncts(m.guard) if not about_strides(g))
+    units = (next(iter(maps.values())).dims[0] % CLIPPED_ELEMENTS).eq(0)
+    return simplify(all_of([units, *needs]), placement.bounds)
+
+
 def shared_memory_epilogues(
-    kernel: tile.Kernel, facts: CallFacts, placement: Placement, warpgroups: int
+    kernel: tile.Kernel, facts: CallFacts, placement: Placement, candidate: Candidate
 ) -> dict[tile.Store, SharedMemoryEpilogue]:
     """The stores of a kernel that go through panels: by tensor copies where legal, else by rows where rows are
     contiguous."""
@@ -158,8 +189,7 @@ def shared_memory_epilogues(
     for op in kernel.walk():
         panels = AccumulatorTile.of(placement, op) if isinstance(op, tile.Store) else None
         if panels is not None and RowEpilogue.fits(facts, panels):
-            matrix = TmaEpilogue.plan(kernel, facts, placement, warpgroups, panels)
-            found[panels.op] = RowEpilogue(panels) if matrix is None else matrix
+            found[panels.op] = TmaEpilogue.plan(kernel, facts, placement, candidate, panels) or RowEpilogue(panels)
     return found
 
 

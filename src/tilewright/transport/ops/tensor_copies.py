@@ -34,7 +34,9 @@ class TensorMap(TransportOp):
 
     Dimensions are innermost first. ``dims`` in elements and ``strides_bytes`` (one less) are expressions over the
     tensor's symbols; ``box`` in elements; enumerators are the driver's numbers. Elements outside are read as zero.
-    ``axes`` names the tensor axis of each dimension; an axis that no dimension stands for has one element.
+    ``axes`` names the tensor axis of each dimension; an axis that no dimension stands for has one element. With
+    ``ragged_axis`` the last two dimensions stand for none: copies end where their coordinate in the first of the two
+    says (``legal.ragged``).
     """
 
     name = "transport.tensor_map"
@@ -56,6 +58,7 @@ class TensorMap(TransportOp):
         axes: Sequence[int],
         swizzle: int,
         l2_promotion: int,
+        ragged_axis: int | None = None,
     ):
         super().__init__(
             operands=[tensor],
@@ -71,6 +74,7 @@ class TensorMap(TransportOp):
                         tuple(axes),
                         Swizzle(swizzle),
                         L2Promotion(l2_promotion),
+                        ragged_axis,
                     )
                 ),
             },

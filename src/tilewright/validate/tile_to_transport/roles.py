@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ from tilewright.validate.tile_to_transport.facts import SymbolFacts
 from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, fingerprints, key
 from tilewright.validate.tile_to_transport.integers import ALWAYS, Bounds, Number, Numbers, both, merged
 from tilewright.validate.tile_to_transport.memory import SharedFills
+from tilewright.validate.tile_to_transport.ragged_boxes import begin_of, ends_of
 from tilewright.validate.tile_to_transport.recurrence import Claims
 from tilewright.validate.tile_to_transport.segments import StoredElements
 from tilewright.validate.tile_to_transport.threads import (
@@ -228,7 +230,7 @@ class RoleThreads(Threads):
 
     def _land(self, op: a.TmaLoad) -> None:
         offset = self.integers(op.offset.expr)
-        coords, bounds, addresses = self._box(op, offset, [self.integers(c.expr) for c in op.coords])
+        coords, bounds, addresses = self._box(op, offset, self.integers)
         tensor = tensor_of(self.maps[op.map].tensor)
         terms = loaded(tensor, self.written.get(tensor, frozenset()), coords)
         value = chosen(bounds, GuardedTerms(terms), GuardedTerms(np.zeros(1, np.uint64)))
@@ -236,9 +238,10 @@ class RoleThreads(Threads):
         self.memory.write(op.shared, place, kind_of(op.shared).bytes, self.around, value)
 
     def _box(
-        self, op: a.TmaLoad | a.TmaStore, offset: Number, begin: Sequence[Number]
+        self, op: a.TmaLoad | a.TmaStore, offset: Number, evaluated: Callable[[Expr], Number]
     ) -> tuple[list[Number], Bounds, Numbers]:
-        """The coordinates of a box's elements, by axis of the tensor, which of them are inside, and their addresses."""
+        """The coordinates of a box's elements, by axis of the tensor, which of them are inside, and their addresses;
+        ``evaluated`` gives the value of a coordinate."""
         map_, size = self.maps[op.map], kind_of(op.shared).bytes
         numbers, tensor = map_.numbers, map_.tensor.type
         assert isinstance(tensor, TensorType)
@@ -251,15 +254,24 @@ class RoleThreads(Threads):
         nothing = self.integers(Const(0))
         coords = [Number(np.zeros(1, np.int64), np.zeros(1, np.uint64), Const(0))] * tensor.rank
         bounds = Bounds(np.ones(1, np.bool_))
-        for axis, extent, at, along in zip(numbers.axes, numbers.dims, begin, inside, strict=True):
+        begin, ends = begin_of(numbers, [c.expr for c in op.coords]), ends_of(self.kernel, op, numbers)
+        for axis, first, extents, along in zip(numbers.axes, begin, ends, inside[: len(ends)], strict=True):
+            at = evaluated(first)
             place = Number(at.number.reshape(-1) + along, at.rest.reshape(-1), at.symbol)
             coords[axis] = place
-            below = self.integers.compared("<", place, self._flat(self.integers(extent)))
-            above = self.integers.compared("<=", self._flat(nothing), place)
-            if below is None or above is None:
-                raise Undecided("a box at no place", place_of(op))
-            bounds = both(bounds, both(self.resolved(_flat(below)), self.resolved(_flat(above))))
+            above = self._compared("<=", self._flat(nothing), place, op)
+            if axis == numbers.ragged_axis and not (above.decided and above.mask.all()):
+                raise Undecided("rows of a ragged map before the first", place_of(op))
+            bounds = both(bounds, above)
+            for extent in extents:
+                bounds = both(bounds, self._compared("<", place, self._flat(self.integers(extent)), op))
         return coords, bounds, addresses
+
+    def _compared(self, op: str, x: Number, y: Number, copy: a.TmaLoad | a.TmaStore) -> Bounds:
+        found = self.integers.compared(op, x, y)
+        if found is None:
+            raise Undecided("a box at no place", place_of(copy))
+        return self.resolved(_flat(found))
 
     def _flat(self, x: Number) -> Number:
         return Number(x.number.reshape(-1), x.rest.reshape(-1), x.symbol)
@@ -267,8 +279,7 @@ class RoleThreads(Threads):
     def tma_store(self, op: a.TmaStore) -> None:
         for warpgroup in self.warpgroups():
             offset = self.of_warpgroup(op.offset.expr, warpgroup)
-            begin = [self.of_warpgroup(c.expr, warpgroup) for c in op.coords]
-            coords, bounds, addresses = self._box(op, offset, begin)
+            coords, bounds, addresses = self._box(op, offset, partial(self.of_warpgroup, warpgroup=warpgroup))
             place = self.relative(offset, addresses, self.starts[op.shared])
             value = self.memory.read(op.shared, place, kind_of(op.shared).bytes, self.around)
             self._stored(op, tensor_of(self.maps[op.map].tensor), coords, value, bounds)
