@@ -36,6 +36,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
     Ints,
     box_bytes,
     name_of,
+    numbers_of,
     panel,
     place_of,
     rows_of_panel,
@@ -79,7 +80,7 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         operands = sum(_product(kernel, inside, group, loads, converted) for group in _products(inside))
         vectors = read_vectors(program, [op for op in inside if op not in converted])
         stores = [op for op in program if isinstance(op, tile.Store)]
-        copies = {op: _numbers(op) for op in inside if isinstance(op, a.TmaStore)}
+        copies = {op: numbers_of(op) for op in inside if isinstance(op, a.TmaStore)}
         copied = [panel(stores, copy, known) for copy in copies]
         panels = len(copied) + sum(rows_of_panel(stores, rows) for rows in inside if isinstance(rows, a.CopyOut))
     except CopyMismatchError as error:
@@ -89,12 +90,6 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
     whole = (Discharged(INTERIOR, "asked of every tile", f"copied where {tests}") for tests in interiors)
     clipped = (Discharged(RAGGED, METHOD, what) for what in ended(copies))
     return Proved((Discharged("map", "identity, enumerated", subject), *whole, *clipped))
-
-
-def _numbers(copy: a.TmaLoad | a.TmaStore) -> TmaNumbers:
-    declared = copy.map.owner
-    assert isinstance(declared, a.TensorMap)
-    return declared.numbers
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------

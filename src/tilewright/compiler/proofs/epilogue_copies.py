@@ -24,6 +24,7 @@ from tilewright.tile.ops import operations, ops_before
 from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import TmaNumbers
 from tilewright.transport.every_thread import Ints, values_at
 
 
@@ -42,9 +43,7 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore, known: Facts) -> tuple
     Returns the conditions that the program has tested so that the whole tile lies in the store's domain; none where the
     hardware clips at the domain's end: where it is the tensor's, and along a map's ragged axis (``ragged_copies``).
     """
-    declared = copy.map.owner
-    assert isinstance(declared, a.TensorMap)
-    numbers = declared.numbers
+    numbers = numbers_of(copy)
     name, where = tensor_of(copy), place_of(copy)
     asked = [store for store in stores if (tensor_name(store), line_of(store)) == (name, where)]
     everyone = range(a.warpgroups_of(copy))
@@ -95,10 +94,10 @@ def conditions_of(op: Operation) -> frozenset[Expr]:
 
 
 def asks_bounds(lowered: t.Kernel) -> bool:
-    """Whether some tensor copies are conditional on a loaded bound."""
+    """Whether some tensor copies are conditional on a loaded bound, but for those through a map that ends with it."""
     inside = operations(lowered)
     bounds = {op.symbol.data for op in inside if isinstance(op, t.Bind)}
-    copies = (op for op in inside if isinstance(op, a.TmaStore))
+    copies = (op for op in inside if isinstance(op, a.TmaStore) and numbers_of(op).ragged_axis is None)
     return any(not bounds.isdisjoint(test.symbols) for copy in copies for test in conditions_of(copy))
 
 
@@ -232,10 +231,20 @@ def swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
     return result
 
 
-def tensor_of(op: a.TmaLoad | a.TmaStore) -> str:
+def map_of(op: a.TmaLoad | a.TmaStore) -> a.TensorMap:
+    """The map that a copy uses."""
     declared = op.map.owner
     assert isinstance(declared, a.TensorMap)
-    return name_of(declared.tensor)
+    return declared
+
+
+def numbers_of(op: a.TmaLoad | a.TmaStore) -> TmaNumbers:
+    """Its fields."""
+    return map_of(op).numbers
+
+
+def tensor_of(op: a.TmaLoad | a.TmaStore) -> str:
+    return name_of(map_of(op).tensor)
 
 
 def name_of(tensor: SSAValue) -> str:
