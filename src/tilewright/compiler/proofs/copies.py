@@ -47,7 +47,7 @@ from tilewright.compiler.proofs.gathered_rows import Rows, rows_of
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
 from tilewright.compiler.proofs.product_queries import added_in_place, casts_before, loaded_operand
-from tilewright.compiler.proofs.ragged_copies import METHOD, RAGGED, ended, fault_of_map
+from tilewright.compiler.proofs.ragged_copies import METHOD, RAGGED, ended, fault_of_copy, fault_of_map, places
 from tilewright.compiler.proofs.stage_vectors import read_vectors
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
@@ -77,11 +77,11 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
             _tensor(op, known)
         loads = _loads(kernel, program, inside)
         converted = set[Operation]()
-        operands = sum(_product(kernel, inside, group, loads, converted) for group in _products(inside))
+        operands = sum(_product(kernel, inside, group, loads, converted, known) for group in _products(inside))
         vectors = read_vectors(program, [op for op in inside if op not in converted])
         stores = [op for op in program if isinstance(op, tile.Store)]
-        copies = {op: numbers_of(op) for op in inside if isinstance(op, a.TmaStore)}
-        copied = [panel(stores, copy, known) for copy in copies]
+        copies = {op: numbers_of(op) for op in inside if isinstance(op, a.TmaLoad | a.TmaStore)}
+        copied = [panel(stores, copy, known) for copy in copies if isinstance(copy, a.TmaStore)]
         panels = len(copied) + sum(rows_of_panel(stores, rows) for rows in inside if isinstance(rows, a.CopyOut))
     except CopyMismatchError as error:
         return Refuted("map", str(error))
@@ -275,6 +275,7 @@ def _product(
     group: Sequence[a.Wgmma],
     loads: dict[SSAValue, list[_Load]],
     converted: set[Operation],
+    known: Facts,
 ) -> int:
     """Both operands of a product, and the pairing of its instructions; returns how many operands were compared. Reads
     of stages whose elements are converted are added to ``converted``."""
@@ -303,7 +304,7 @@ def _product(
         if not brought:
             raise CopyMismatchError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
         if any(isinstance(copy.op, a.TmaLoad) for copy in copies):
-            _excluded(group, side, brought, reading)
+            _excluded(group, side, [x for x in brought if not _end_with_domain(copies, *x, known)], reading)
         compared += 1
     for op in group:
         for w in warpgroups:
@@ -362,6 +363,17 @@ def _ragged(brought: Iterable[_Brought], reading: _Reading) -> Iterator[tuple[Sp
         if paged or not ends_with_tensor(span, extents[k_axis].expr):
             stream = source.load.parent_op()
             yield span, Ragged(span, stream if isinstance(stream, tile.StreamLoop) else None, reading.swizzled)
+
+
+def _end_with_domain(copies: Sequence[_Load], source: _Source, axes: tuple[int, int], known: Facts) -> bool:
+    """Whether the copies of a load, of axes mn and k, bring zeros for what lies behind its domain along k."""
+    mine = [copy.op for copy in copies if source in copy.sources]
+    return bool(mine) and all(
+        isinstance(op, a.TmaLoad)
+        and numbers_of(op).ragged_axis == axes[1]
+        and not fault_of_copy(op, numbers_of(op), source.load, known)
+        for op in mine
+    )
 
 
 def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], reading: _Reading) -> None:
@@ -533,15 +545,18 @@ def _place(
     declared = copy.op.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers, (mn_axis, k_axis) = declared.numbers, axes
-    if numbers.swizzle is not reading.numbers.swizzle or source.rows is not None or numbers.ragged_axis is not None:
+    if numbers.swizzle is not reading.numbers.swizzle or source.rows is not None:
         return False
+    if numbers.ragged_axis not in (None, k_axis):
+        return False
+    coords = dict(zip(numbers.axes, places(numbers, copy.coords), strict=True))
     first: dict[int, int] = {}
     if source.pages is not None:
-        row = _first_row(copy.op, dict(zip(numbers.axes, copy.coords, strict=True)), numbers, source.pages, step)
+        row = _first_row(copy.op, coords, numbers, source.pages, step)
         if row is None:
             return False
         first[source.pages.slot] = row
-    for axis, coordinate in zip(numbers.axes, copy.coords, strict=True):
+    for axis, coordinate in coords.items():
         if source.pages is not None and axis in (source.pages.number, source.pages.slot):
             continue
         own = source.coords[axis]
@@ -550,7 +565,7 @@ def _place(
         if offset is None or (axis not in axes and offset != 0):
             return False
         first[axis] = int(offset)
-    extents = dict(zip(numbers.axes, numbers.box, strict=True))
+    extents = dict(zip(numbers.axes, numbers.box[: len(numbers.axes)], strict=True))
     if not first.keys() >= set(axes) or any(x > 1 for d, x in extents.items() if d not in axes):
         return False
     (mn, rows), (k, columns) = (first[mn_axis], extents[mn_axis]), (first[k_axis], extents[k_axis])

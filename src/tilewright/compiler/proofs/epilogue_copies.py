@@ -47,7 +47,7 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore, known: Facts) -> tuple
     name, where = tensor_of(copy), place_of(copy)
     asked = [store for store in stores if (tensor_name(store), line_of(store)) == (name, where)]
     everyone = range(a.warpgroups_of(copy))
-    begin = dict(zip(numbers.axes, places(numbers, copy), strict=True))
+    begin = dict(zip(numbers.axes, places(numbers, [c.expr for c in copy.coords]), strict=True))
     sources = [x for x in asked if all(_stored_at(copy, begin, x, w) for w in everyone)]
     if not sources:
         raise CopyMismatchError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")

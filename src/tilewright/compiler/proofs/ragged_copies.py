@@ -1,4 +1,4 @@
-"""Tensor copies that end with the domain of their store, through a map with a ragged axis: the ``ragged`` obligation.
+"""Tensor copies that end with the domain of their access, through a map with a ragged axis: the ``ragged`` obligation.
 
 Such a map has two dimensions more, in which boxes have one element. For rows from o + k on, of a domain that ends
 before s::
@@ -12,15 +12,15 @@ before s::
 
 Addresses are numbers of 64 bits, so that is row o + k + y of the tensor, whose rows are T bytes apart. The hardware
 writes what lies inside of all extents: with 0 <= c the rows with o + k + y < s, which is what the domain has of the
-box. Of the map that needs the extents and strides above, of the copies these coordinates, and that they are 32-bit
-integers: bounds of all symbols show it, those of loaded integers for whatever offsets hold, because the program clips
-them (CRT009). The end of a domain inside of the tensor is a minimum with its extent. Rows begin with 0, so an end that
-may be less can be max(s, 0) as well.
+box; a load brings zeros for the others. Of the map that needs the extents and strides above, of the copies these
+coordinates, and that they are 32-bit integers: bounds of all symbols show it, those of loaded integers for whatever
+offsets hold, because the program clips them (CRT009). The end of a domain inside of the tensor is a minimum with its
+extent. Rows begin with 0, so an end that may be less can be max(s, 0) as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Const, Expr, Interval, Min, interval, maximum
@@ -34,7 +34,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import TmaNumbers
 
 RAGGED = "ragged"
-"""The obligation that copies through maps for all groups write what the domain has of a tile, and nothing else."""
+"""The obligation that copies through maps for all groups move what the domain has of a tile, and nothing else."""
 METHOD = "addresses modulo 2^64"
 _ADDRESSES = 1 << 64
 _MOST = (1 << 31) - 1
@@ -69,22 +69,24 @@ def fault_of_map(numbers: TmaNumbers) -> str:
     return "" if numbers.box[-2:] == (1, 1) else f"boxes of {numbers.box[-2:]} ends"
 
 
-def places(numbers: TmaNumbers, copy: a.TmaStore) -> list[Expr]:
-    """The coordinates in the tensor, along ``axes`` of the map, at which a copy begins."""
-    coords = [c.expr for c in copy.coords]
+def places(numbers: TmaNumbers, coords: Sequence[Expr]) -> list[Expr]:
+    """The coordinates in the tensor, along ``axes`` of the map, at which a copy at ``coords`` begins."""
+    found = [*coords]
     if numbers.ragged_axis is None:
-        return coords
+        return found
     rows = numbers.axes.index(numbers.ragged_axis)
-    coords[rows] = coords[rows] + coords[-2] - bound_of(numbers)
-    return coords[:-2]
+    found[rows] = found[rows] + found[-2] - bound_of(numbers)
+    return found[:-2]
 
 
-def fault_of_copy(copy: a.TmaStore, numbers: TmaNumbers, store: tile.Store, known: Facts) -> str:
-    """Why a copy at the places of ``store`` may not end where its domain does; empty if it does in all launches that
+def fault_of_copy(
+    copy: a.TmaLoad | a.TmaStore, numbers: TmaNumbers, access: tile.Load | tile.Gather | tile.Store, known: Facts
+) -> str:
+    """Why a copy at the places of ``access`` may not end where its domain does; empty if it does in all launches that
     ``known`` allows."""
     axis = numbers.ragged_axis
     assert axis is not None
-    span, extent = coords_of(store)[axis], tile.tensor_type(store.tensor).dims.data[axis].expr
+    span, extent = coords_of(access)[axis], tile.tensor_type(access.tensor).dims.data[axis].expr
     row, end, wrap = (copy.coords.data[i].expr for i in (numbers.axes.index(axis), -2, -1))
     if not isinstance(span, Span) or end not in (span.stop, maximum(span.stop, 0)):
         return f"copies end at {end}"
@@ -93,14 +95,15 @@ def fault_of_copy(copy: a.TmaStore, numbers: TmaNumbers, store: tile.Store, know
     if wrap != Const(bound_of(numbers)):
         return f"{wrap} takes back what was added for {bound_of(numbers)}"
     bounds, high = _ranges(copy, known), numbers.box[numbers.axes.index(axis)] - 1
-    for coordinate in (row, row + high, end, places(numbers, copy)[numbers.axes.index(axis)]):
+    begin = places(numbers, [c.expr for c in copy.coords])[numbers.axes.index(axis)]
+    for coordinate in (row, row + high, end, begin):
         least, most = interval(coordinate, bounds)
         if least is None or most is None or least < 0 or most > _MOST:
             return f"{coordinate} is not known to lie between 0 and {_MOST}"
     return ""
 
 
-def _ranges(copy: a.TmaStore, known: Facts) -> dict[str, Interval]:
+def _ranges(copy: a.TmaLoad | a.TmaStore, known: Facts) -> dict[str, Interval]:
     """The values of symbols where a copy stands: extents, programs, loaded integers, counters of the loops around
     it."""
     around = [copy.parent_op()]
@@ -149,8 +152,8 @@ def _up_to(begin: Interval, end: Interval) -> Interval:
     return begin[0], None if end[1] is None else end[1] - 1
 
 
-def ended(copies: Mapping[a.TmaStore, TmaNumbers]) -> tuple[str, ...]:
-    """What copies through ragged maps write, for a certificate: tensors and where they end."""
+def ended(copies: Mapping[a.TmaLoad | a.TmaStore, TmaNumbers]) -> tuple[str, ...]:
+    """What copies through ragged maps move, for a certificate: tensors and where they end."""
     found: dict[str, None] = {}
     for copy, numbers in copies.items():
         if numbers.ragged_axis is not None:

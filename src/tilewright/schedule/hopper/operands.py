@@ -41,6 +41,7 @@ from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.gathered_rows import GatheredRows, gathered_rows
 from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
 from tilewright.schedule.hopper.paged_tile import PagedTile, paged_tile
+from tilewright.schedule.hopper.ragged_maps import end_inside, ragged_map
 from tilewright.schedule.hopper.register_operand import RegisterRows
 from tilewright.schedule.tile_accesses import coords_followed, legal_facts, tile_access
 from tilewright.tile import dialect as tile
@@ -50,6 +51,8 @@ ROWS = 64
 """Rows of one wgmma (hw.rules.wgmma.INSTRUCTION_M)."""
 COLUMNS = 8
 MAX_COLUMNS = 256
+FEW_ROWS = 1 << 28
+"""Rows of 16 bytes of 16-bit elements, or of 8-bit ones, whose offsets are 32-bit integers."""
 SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 
 
@@ -249,33 +252,61 @@ class Analysis:
         found: list[OperandRead[TmaOperand]] = []
         for op in self.products:
             n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
-            for value, role in ((op.a, OperandRole.A), (op.b, OperandRole.B)):
-                ways = self.candidates(value, role, n) if self.bounded(op, role) else ()
-                found.append(OperandRead(op, role, n, tuple(ways)))
+            for role in OperandRole:
+                found.append(OperandRead(op, role, n, self.ways(op, role, n)))
         return tuple(found)
 
     def copied(self, value: SSAValue, role: OperandRole, n: int) -> TmaOperand | None:
         """The operand through a tensor map, if the rules allow one whose layout wgmma reads."""
         return next(self.candidates(value, role, n), None)
 
-    def candidates(self, value: SSAValue, role: OperandRole, n: int) -> Iterator[TmaOperand]:
+    def candidates(self, value: SSAValue, role: OperandRole, n: int, *, clipped: bool = False) -> Iterator[TmaOperand]:
         """The operand through every tensor map that the rules allow and whose layout wgmma reads, widest swizzle
-        first."""
+        first; ``clipped`` through maps whose copies end with the domain along k."""
         gather = source_of(value)[0].owner
-        if isinstance(gather, tile.Gather):
+        if isinstance(gather, tile.Gather) and not clipped:
             yield from self.paged(gather, value, role, n)
         for load, extents, swizzle, major in self.layouts(value, role):
             unit = self.facts.of(tensor_name(load)).unit_axis
             if unit is None or extents[unit] is None:
                 return None  # no map runs along an axis of which the tile has one element
             # rows of k may be copied beyond the tile's columns: nothing multiplies these; columns beyond its k would be
-            map_plan = tensor_map(load, extents, swizzle, self.known, padded=major is Major.MN)
+            padded = major is Major.MN
+            map_plan = (
+                self.clipped_map(value, role, load, extents, swizzle, padded=padded)
+                if clipped
+                else tensor_map(load, extents, swizzle, self.known, padded=padded)
+            )
             if map_plan is None:
                 continue
             shared = map_plan.shared.whole_panels
             answer = wgmma.plan(WgmmaOperand(role, element(load.result), shared, major, n, "f32"))
             if isinstance(answer, Legal):
                 yield TmaOperand(load, answer.fields, map_plan)
+
+    def clipped_map(
+        self,
+        value: SSAValue,
+        role: OperandRole,
+        load: tile.Load,
+        extents: Sequence[int | None],
+        swizzle: Swizzle,
+        *,
+        padded: bool,
+    ) -> TensorMapPlan | None:
+        """A map whose copies bring zeros for what lies behind the domain along k."""
+        coords, dims = coords_of(load), tile.tensor_type(load.tensor).dims.data
+        axes = [d for d, c in enumerate(coords) if isinstance(c, Span)]
+        axis = axes[source_of(value)[1][1 if role is OperandRole.A else 0]]
+        rows, extent = coords[axis], dims[axis].expr
+        assert isinstance(rows, Span)
+        if element(load.result).bytes > 2 or self.facts.index_bits != 32:
+            return None  # a launch might have more
+        stop = end_inside(self.kernel, rows, extent, FEW_ROWS)
+        if isinstance(stop, str):
+            return None
+        found = ragged_map(load, axis, stop, extents, swizzle, self.known, padded=padded)
+        return None if isinstance(found, str) else found
 
     def paged(self, gather: tile.Gather, value: SSAValue, role: OperandRole, n: int) -> Iterator[PagedOperand]:
         """The operand through maps of which a box is a page, or a part of one, in a layout that wgmma reads."""
@@ -422,16 +453,20 @@ class Analysis:
         """The facts of the class, for the rules."""
         return legal_facts(self.kernel, self.facts)
 
-    def bounded(self, op: tile.Dot, role: OperandRole) -> bool:
-        """A tensor copy brings no element of an operand that lies outside of the domain along k, or consumers can clear
-        these: whatever memory holds there, NaN too, is no part of the product. ``tails`` clears right operands."""
+    def ways(self, op: tile.Dot, role: OperandRole, n: int) -> tuple[TmaOperand, ...]:
+        """The tensor maps that could copy an operand, of which no element outside of its domain along k may take part
+        in the product, whatever memory holds there, NaN too: maps that end with the domain, or others of a right
+        operand, which consumers can clear (``tails``)."""
         value, axis = (op.a, 1) if role is OperandRole.A else (op.b, 0)
         load = source_of(value)[0].owner
         if not isinstance(load, tile.Load | tile.Gather) or ends_with_tensor(value, axis):
-            return True
+            return tuple(self.candidates(value, role, n))
+        clipped = tuple(self.candidates(value, role, n, clipped=True))
         left = source_of(op.a)[0].owner
         computed = not (isinstance(left, tile.Load) or (isinstance(left, tile.Gather) and paged_tile(left)))
-        return role is OperandRole.B and computed
+        if clipped or role is OperandRole.A or not computed:
+            return clipped
+        return tuple(self.candidates(value, role, n))
 
     def staged(self, value: SSAValue, role: OperandRole, n: int) -> StagedOperand:
         """The operand written to shared memory from registers, K-major, padded to whole instructions."""

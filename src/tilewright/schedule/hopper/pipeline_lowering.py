@@ -18,6 +18,7 @@ from tilewright.schedule.hopper.clusters import origins
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.operands import (
+    FEW_ROWS,
     ConvertedOperand,
     PagedOperand,
     ThreadCopiedOperand,
@@ -131,6 +132,8 @@ class PipelineLowering(RegisterStagedOperands):
         self.guards += [g for g in conjuncts(plan.guard) if not isinstance(op, tile.Store) or about_strides(g)]
         if isinstance(op, tile.Load):
             self.guards += _filled(op)
+            if plan.ragged_axis is not None:
+                self.require(tile.tensor_type(op.tensor).dims.data[plan.ragged_axis].expr <= FEW_ROWS)
         self.maps[op, plan.box] = declared.map
         return declared.map
 

@@ -17,22 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import Const, Expr, Interval, Min, Sym, interval, maximum
-from tilewright.base.verdict import Legal
+from tilewright.base.expr import Expr
 from tilewright.hw.copy_prices import BOX_CYCLES, VECTOR_CYCLES
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
-from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.legal.facts import Facts
-from tilewright.legal.ragged import BOUND, ragged_plan
+from tilewright.legal.ragged import BOUND
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.epilogue_tiles import CHUNK, SWIZZLES, AccumulatorTile
 from tilewright.schedule.hopper.operands import ROWS
-from tilewright.schedule.tile_accesses import tile_access
+from tilewright.schedule.hopper.ragged_maps import end_inside, ragged_map
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import program_index
 from tilewright.tile.queries import coords_of, tensor_name
 
 FETCH_CYCLES = 0.5
@@ -94,60 +90,22 @@ def ragged_store(
     assert isinstance(rows, Span)
     if any(isinstance(c, Span) and d != axis and c.stop != dims[d] for d, c in enumerate(coords)):
         return "its domain ends inside of the tensor along another axis, too"
-    if not isinstance(rows.stop, Min) or extent not in rows.stop.args or not isinstance(extent, Sym | Const):
-        return f"{rows.stop} is not known to lie inside of {extent} rows"
     limit = BOUND - rows.size
     fits = extent <= limit
     # rows of 16 bytes and more of a tensor whose offsets are 32-bit integers are fewer
-    if fits.constant == 0 or not (narrowed or facts.index_bits == 32 or fits.constant == 1):
+    if not (narrowed or facts.index_bits == 32 or fits.constant == 1):
         return f"{extent} may be more than {limit}"
-    bounds = _bounds(kernel, {extent.name: (0, limit)} if isinstance(extent, Sym) else {})
-    stop = rows.stop if interval(rows.stop, bounds)[0] is not None else maximum(rows.stop, 0)
-    for place in (rows.origin, stop):
-        low, high = interval(place, bounds)
-        if low is None or high is None or low < 0 or high > limit:
-            return f"{place} is not known to lie between 0 and {limit}"
+    stop = end_inside(kernel, rows, extent, limit)
+    if isinstance(stop, str):
+        return stop
     maps: dict[int, TensorMapPlan] = {}
     for width in panels.widths:
         extents = [None if not isinstance(c, Span) else ROWS if d == axis else width for d, c in enumerate(coords)]
-        found = _ragged_map(op, axis, stop, extents, SWIZZLES[width], known)
+        found = ragged_map(op, axis, stop, extents, SWIZZLES[width], known)
         if isinstance(found, str):
             return found
         maps[width] = found
     return RaggedStore(maps, fits)
-
-
-def _ragged_map(
-    op: tile.Store, axis: int, stop: Expr, extents: list[int | None], swizzle: Swizzle, known: Facts
-) -> TensorMapPlan | str:
-    """The legal map of a box that ends along ``axis`` before ``stop``; or the rule against it."""
-    answer = ragged_plan(tile_access(op, extents, (swizzle,), known), axis, 0, stop, known)
-    if not isinstance(answer, Legal):
-        return ", ".join(f"{v.rule} ({v.found})" for v in answer.core)
-    plain = [c for c in answer.fields.coordinates[:-2] if isinstance(c, Sym)]
-    if len(plain) != answer.fields.rank - 3:
-        return "several axes share a dimension"
-    return answer.fields
-
-
-def _bounds(kernel: tile.Kernel, given: Mapping[str, Interval]) -> dict[str, Interval]:
-    """What is known of extents, programs, counters of streams and integers that are loaded and clipped."""
-    dims = (d.expr for a in kernel.body.block.args if isinstance(a.type, tile.TensorType) for d in a.type.dims)
-    bounds: dict[str, Interval] = {symbol: (0, MAX_EXTENT) for dim in dims for symbol in dim.symbols}
-    bounds |= given
-    for i, extent in enumerate(kernel.grid):
-        bounds[program_index(i)] = _below(extent.expr, bounds)
-    for op in kernel.walk():
-        if isinstance(op, tile.StreamLoop):
-            bounds[op.counter.data] = _below(op.trip.expr, bounds)
-        elif isinstance(op, tile.Bind) and op.most is not None:
-            bounds[op.symbol.data] = 0, interval(op.most.expr, bounds)[1]
-    return bounds
-
-
-def _below(end: Expr, bounds: Mapping[str, Interval]) -> Interval:
-    most = interval(end, bounds)[1]
-    return 0, None if most is None else max(most - 1, 0)
 
 
 def described(op: tile.Store, taken: StoreWay, prices: Mapping[StoreWay, float], without: str) -> str:

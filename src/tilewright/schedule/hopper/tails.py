@@ -34,7 +34,7 @@ _THREAD, _STORE = Sym(t.THREAD), Sym(t.REGISTER)
 
 def rows_beyond(plan: DotPlan) -> Span | None:
     """The rows of a product's right operand that consumers have to clear; None where there are none."""
-    if not isinstance(plan.b, TmaOperand) or ends_with_tensor(plan.dot.b, 0):
+    if not isinstance(plan.b, TmaOperand) or plan.b.map.ragged_axis is not None or ends_with_tensor(plan.dot.b, 0):
         return None
     source, perm = source_of(plan.dot.b)
     assert source == plan.b.load.result
