@@ -248,12 +248,12 @@ def test_rows_between_lengths_are_left_alone() -> None:
         f"y up to max(min(M, $b0), 0), of {BOUND} rows"
     }
     rng = np.random.default_rng(0)
-    x, w = (rng.normal(size=shape).astype(BF16) for shape in ((5, 150, 72), (72, 72)))
-    lengths = np.array([150, 64, 0, 1, 63], np.int32)
-    y = np.full((5, 150, 72), np.nan, BF16)
+    x, w = (rng.normal(size=shape).astype(BF16) for shape in ((7, 150, 72), (72, 72)))
+    lengths = np.array([150, 64, 0, 1, 63, -5, 2**31 - 1], np.int32)
+    y = np.full((7, 150, 72), np.nan, BF16)
     driver = run_artifact(artifact, {"lengths": lengths, "x": x, "w": w, "y": y})
     assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
-    for stored, rows, length in zip(y, x, lengths, strict=True):
+    for stored, rows, length in zip(y, x, lengths.clip(0, 150), strict=True):
         wanted = rows[:length].astype(np.float64) @ w.astype(np.float64).T
         np.testing.assert_allclose(stored[:length].astype(np.float64), wanted, atol=0.15)
         assert np.isnan(stored[length:].astype(np.float32)).all()
