@@ -29,11 +29,15 @@ from tilewright.compiler.proofs.epilogue_copies import INTERIOR
 from tilewright.compiler.proofs.obligations import missing
 from tilewright.compiler.proofs.ragged_copies import RAGGED
 from tilewright.compiler.proofs.stores import prove_stores
+from tilewright.compiler.requests import assumptions_of
 from tilewright.diag import TilewrightError
+from tilewright.hw.target import SM90A
 from tilewright.legal.ragged import BOUND, LARGE, WRAP
 from tilewright.ptx.machine.copies import Copies
 from tilewright.schedule.hopper import shared_memory_epilogue
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
+from tilewright.schedule.hopper.candidates import schedule
 from tilewright.schedule.hopper.store_ways import StoreWay
 from tilewright.tile.ops import exprs
 from tilewright.transport import asynchronous as a
@@ -162,6 +166,20 @@ def test_extents_of_the_program_need_no_launch_to_ask() -> None:
     assert ragged_maps(found.scheduled.kernel)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_offsets_of_64_bits_may_have_more_rows(whole: bool) -> None:
+    """Of those another kernel is launched, or none has such a map."""
+    asked = p.request(wide, "bf16", 16, {"offsets": "i32"})
+    facts, source = replace(asked.facts, index_bits=64), p.traced(asked)
+    candidate = Candidate(1, stages=2, whole_stores=whole)
+    answer = schedule(source, facts, SM90A, candidate, assumptions_of(source, facts))
+    assert not isinstance(answer, Refused)
+    assert bool(ragged_maps(answer.kernel)) is whole
+    limit, (note,) = f"T <= {BOUND - 64}", (n for n in answer.notes if n.startswith("store to c: "))
+    assert (limit in map(str, answer.guards)) is whole
+    assert ("T may be more than" in note) is not whole
+
+
 # -- what is stored ----------------------------------------------------------------------------------------------------
 @cache
 def kernels(dtype: str) -> t.Kernel:
@@ -230,12 +248,12 @@ def test_rows_between_lengths_are_left_alone() -> None:
         f"y up to max(min(M, $b0), 0), of {BOUND} rows"
     }
     rng = np.random.default_rng(0)
-    x, w = (rng.normal(size=shape).astype(BF16) for shape in ((5, 150, 72), (72, 72)))
-    lengths = np.array([150, 64, 0, 1, 63], np.int32)
-    y = np.full((5, 150, 72), np.nan, BF16)
+    x, w = (rng.normal(size=shape).astype(BF16) for shape in ((7, 150, 72), (72, 72)))
+    lengths = np.array([150, 64, 0, 1, 63, -5, 2**31 - 1], np.int32)
+    y = np.full((7, 150, 72), np.nan, BF16)
     driver = run_artifact(artifact, {"lengths": lengths, "x": x, "w": w, "y": y})
     assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
-    for stored, rows, length in zip(y, x, lengths, strict=True):
+    for stored, rows, length in zip(y, x, lengths.clip(0, 150), strict=True):
         wanted = rows[:length].astype(np.float64) @ w.astype(np.float64).T
         np.testing.assert_allclose(stored[:length].astype(np.float64), wanted, atol=0.15)
         assert np.isnan(stored[length:].astype(np.float32)).all()
