@@ -370,19 +370,32 @@ def over_lengths(
     lengths: tw.Tensor["B"],
     q: tw.Tensor["B", "M", 64],
     k: tw.Tensor["B", "T", 64],
-    v: tw.Tensor["B", "T", 64],
+    v: tw.Tensor["B", "T", 2, 64],
     o: tw.Tensor["B", "M", 64],
     *,
     bq=64,
     bk=64,
 ):
+    """A map of values that ended with their length would have six dimensions: consumers clear rows."""
     b, m = tw.grid(q, (None, bq))
     query, total, acc = q[b, m], tw.zeros((m,), tw.f32), tw.zeros((m, 64), tw.f32)
     for n in tw.stream(k.shape[1], bk, until=lengths[b]):
         p = tw.exp(tw.dot(query, k[b, n].T) * 0.01)
         total.set(total + p.sum(1))
-        acc += tw.dot(p.to(q.dtype), v[b, n])
+        acc += tw.dot(p.to(q.dtype), v[b, n, 1])
     o[b, m] = acc / tw.maximum(total, 1.0)[:, None]
+
+
+@tw.kernel
+def along_rows(
+    offsets: tw.Tensor["G + 1"], a: tw.Tensor["T", "M"], b: tw.Tensor["T", "N"], c: tw.Tensor["G", "M", "N"]
+):
+    """Products along the rows of a group."""
+    g, m, n = tw.grid(c, (None, 64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[0], 64, start=offsets[g], until=offsets[g + 1]):
+        acc += tw.dot(a[k, m].T, b[k, n])
+    c[g, m, n] = acc
 
 
 @tw.kernel

@@ -16,6 +16,11 @@ def grouped(offsets: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return found
 
 
+def along_rows(offsets: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    groups = [slice(low, high) for low, high in pairwise(offsets)]
+    return np.stack([a[rows].T @ b[rows] for rows in groups])
+
+
 def by_blocks(a: np.ndarray, b: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:
     wide = np.repeat(t, 64, axis=0)[: len(b)]
     steps = range(0, a.shape[1], 64)
@@ -40,7 +45,7 @@ def gathered_product(rows: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarr
 
 def over_lengths(lengths: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     p = np.exp(q @ k.transpose(0, 2, 1) * 0.01) * (np.arange(k.shape[1]) < lengths[:, None])[:, None]
-    return p @ v / np.maximum(p.sum(2), 1)[:, :, None]
+    return p @ v[:, :, 1] / np.maximum(p.sum(2), 1)[:, :, None]
 
 
 def gathered(index: np.ndarray, x: np.ndarray) -> np.ndarray:

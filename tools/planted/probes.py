@@ -201,6 +201,13 @@ PROBES: dict[str, Probe] = {
         dtypes={"offsets": "i32"},
         given={"offsets": (0, 5, 5, 70, 130)},
     ),
+    "along_rows": Probe(
+        kernels.along_rows,
+        references.along_rows,
+        ({"G": 4, "T": 150, "M": 72, "N": 72},),
+        dtypes={"offsets": "i32"},
+        given={"offsets": (0, 5, 5, 70, 130)},
+    ),
     "grouped_whole": Probe(
         kernels.grouped_whole,
         references.grouped,

@@ -14,8 +14,8 @@ the address back::
 
 Addresses are 64-bit numbers, so the last term vanishes: strides count elements here, and B times 2^34 of any whole
 number of bytes is a multiple of 2^64. Triton's ragged descriptors use the same wrap (triton/tools/ragged_tma.py,
-3.9.0). Stores of products whose domain ends inside of their tensor use such maps
-(``schedule.hopper.shared_memory_epilogue``), for whom ``start`` is 0 and rows count those of the tensor;
+3.9.0). Stores of products, and their operands, whose domain ends inside of their tensor use such maps
+(``schedule.hopper.ragged_maps``), for whom ``start`` is 0 and rows count those of the tensor;
 ``tools/tma_execute.py --family ragged`` executes copies both ways.
 """
 

@@ -1,8 +1,9 @@
 """Rows of a copied operand that lie in their tensor and outside of their domain: cleared before they are multiplied.
 
 A tensor copy brings zeros for what lies outside of the tensor, but whatever memory holds where a stream ends earlier
-(at the length of a sequence, or at the diagonal). The left operand is 0 there, and 0 times NaN is NaN. Only the last
-step of a stream can have such rows, so the consumers write zeros over them::
+(at the length of a sequence, or at the diagonal), unless its map ends there too (``ragged_maps``), which pages and
+tensors of four dimensions have not. The left operand is 0 there, and 0 times NaN is NaN. Only the last step of a stream
+can have such rows, so the consumers write zeros over them::
 
     row      0 .. length - 1    as copied
              length .. size     zeros, by the consumers       fence.proxy.async, barrier, wgmma
