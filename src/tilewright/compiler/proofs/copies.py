@@ -367,12 +367,16 @@ def _ragged(brought: Iterable[_Brought], reading: _Reading) -> Iterator[tuple[Sp
 
 def _end_with_domain(copies: Sequence[_Load], source: _Source, axes: tuple[int, int], known: Facts) -> bool:
     """Whether the copies of a load, of axes mn and k, bring zeros for what lies behind its domain along k."""
-    mine = [copy.op for copy in copies if source in copy.sources]
-    return bool(mine) and all(
-        isinstance(op, a.TmaLoad)
-        and numbers_of(op).ragged_axis == axes[1]
-        and not fault_of_copy(op, numbers_of(op), source.load, known)
-        for op in mine
+    load, mine = source.load, [copy.op for copy in copies if source in copy.sources]
+    return (
+        isinstance(load, tile.Load)
+        and bool(mine)
+        and all(
+            isinstance(op, a.TmaLoad)
+            and numbers_of(op).ragged_axis == axes[1]
+            and not fault_of_copy(op, numbers_of(op), load, known)
+            for op in mine
+        )
     )
 
 

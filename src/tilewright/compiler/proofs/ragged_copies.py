@@ -80,7 +80,7 @@ def places(numbers: TmaNumbers, coords: Sequence[Expr]) -> list[Expr]:
 
 
 def fault_of_copy(
-    copy: a.TmaLoad | a.TmaStore, numbers: TmaNumbers, access: tile.Load | tile.Gather | tile.Store, known: Facts
+    copy: a.TmaLoad | a.TmaStore, numbers: TmaNumbers, access: tile.Load | tile.Store, known: Facts
 ) -> str:
     """Why a copy at the places of ``access`` may not end where its domain does; empty if it does in all launches that
     ``known`` allows."""
