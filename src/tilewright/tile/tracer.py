@@ -513,8 +513,9 @@ class Tracer(KernelBuilder):
         return tuple(found)
 
     def _is_full(self, span: Span) -> bool:
-        """No coordinate of the span lies outside of its domain."""
-        one = span.size == 1 and bool(span.origin.symbols)
+        """No coordinate of the span lies outside of its domain. A step of one element has that; a tile of rows, or a
+        whole axis, may have none."""
+        one = span.size == 1 and span in self._steps
         return one or self._accesses.limits.at_least(span.stop, span.origin + span.size)
 
     def _coordinate(self, span: Span, inner: int, after: tuple[Axis, ...], targets: Sequence[int]) -> Node:
