@@ -311,7 +311,8 @@ class Tracer(KernelBuilder):
             apart.append(self._coordinates.placed(form, axes))
         numbered = {s: sym(dialect.index_symbol(k)) for k, s in enumerate(leaves)}
         self._keep_promise(use, array)
-        self._accesses.record_indirect(use, array, apart, axes, bool(leaves), self._varying())
+        ragged = not self._ragged.isdisjoint(a for a in axes if isinstance(a, Span))
+        self._accesses.record_indirect(use, array, apart, axes, bool(leaves), self._varying(), ragged)
         return [f.substitute(numbered) for f in forms], [self._of_rank(v, len(axes)) for v in leaves.values()]
 
     def _placed(self, coord: Node) -> Expr:
