@@ -140,6 +140,20 @@ BROKEN = {
     "released by who knows of no rewrite": (
         two_roles((REPLACE, "all(CtaSync())"), (RELEASE, "all(CtaSync())", ACQUIRE, load(), wait())), "MBR033"
     ),
+    "released twice, each time unordered with what comes before": (
+        text(
+            "",
+            'mbarrier("ready", 1, 1)',
+            'with role("w", 32):',
+            f'    elected(MbarrierInit("full")); elected(MbarrierInit("ready")); all(CtaSync()); {REPLACE}',
+            f'    elected(Arrive(Slot("ready", index=0))); {RELEASE}',
+            'with role("other", 32):',
+            f"    all(CtaSync()); {RELEASE}; all(BarSync(1, 64))",
+            'with role("p", 32):',
+            f'    all(CtaSync()); elected(Wait(Slot("ready", index=0), 0)); all(BarSync(1, 64)); {ACQUIRE}',
+            f"    {load()}; {wait()}",
+        ), "MBR033",
+    ),
     "one of its writers releases it": (
         one_cta(f"all(Write({MAP}))", RELEASE, "all(WarpSync())", ACQUIRE, load(), wait()), "MBR033"
     ),

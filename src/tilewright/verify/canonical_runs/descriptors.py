@@ -1,19 +1,16 @@
 """Tensor maps in a canonical run: bytes of one that were written are released and acquired before a copy uses them.
 
-They are kept by blocks of 64 bytes, at whose multiples a tensor map begins. Any write of them counts, not the rewrite
-of a field alone: a copy reads its tensor map through a proxy of its own (PTX ISA 9.1, 8.3, 9.7.13.4, membar/fence)."""
+Any write of them counts, not the rewrite of a field alone: a copy reads its tensor map through a proxy of its own (PTX
+ISA 9.1, 8.3, 9.7.13.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tilewright.hw.spaces import Space
-from tilewright.hw.tensormap import MAP_ALIGN_BYTES
 from tilewright.protocol.effects import Access, Proxy
 from tilewright.protocol.operands import Region
 from tilewright.verify.canonical_runs.evaluation import CompiledRegion, OutOfReach
 from tilewright.verify.canonical_runs.interpreter import StepExecution
-from tilewright.verify.canonical_runs.state import M, MapBlock
+from tilewright.verify.canonical_runs.state import M, MapBytes
 from tilewright.verify.rules import Rule
 
 
@@ -21,52 +18,70 @@ def written(x: StepExecution, effect: Access, place: CompiledRegion, begin: int,
     """Bytes of global memory were written; those that copies read as tensor maps are not released yet."""
     if place.space is not Space.GLOBAL or effect.region.buffer not in x.m.described:
         return
-    agent = x.agent.index
-    for at in _blocks(begin, end):
-        before = x.st.maps.get(at, MapBlock(()))
-        others = tuple(w for w in before.writers if w[0] != agent)
-        by_copy = effect.proxy is Proxy.ASYNC or (before.by_copy and bool(others))
-        x.st.maps[at] = MapBlock((*others, (agent, x.a.epoch)), by_copy=by_copy)
+    agent, maps = x.agent.index, x.st.maps
+    inside = _cut(maps, begin, end)
+    by_copy = effect.proxy is Proxy.ASYNC
+    if not any(c != agent for at in inside for c, _ in _unreleased(maps[at])):
+        for at in inside:
+            del maps[at]
+        maps[begin, end] = MapBytes(((agent, x.a.epoch),), by_copy=by_copy)
+        return
+    for at in inside:  # others have yet to release what they wrote
+        before = maps[at]
+        others = tuple(w for w in _unreleased(before) if w[0] != agent)
+        maps[at] = MapBytes((*others, (agent, x.a.epoch)), by_copy=by_copy or (before.by_copy and bool(others)))
+    gaps = zip((begin, *(high for _, high in inside)), (*(low for low, _ in inside), end), strict=True)
+    maps.update({gap: MapBytes(((agent, x.a.epoch),), by_copy=by_copy) for gap in gaps if gap[0] < gap[1]})
 
 
 def released(x: StepExecution, region: Region) -> None:
     """A release covers the writes of a tensor map that the agent made or knows of."""
     for at in _of(x, region):
-        found = x.st.maps.get(at)
-        if found is None or not all(c == x.agent.index or x.knows(M, c, e) for c, e in found.writers):
+        found = x.st.maps[at]
+        if not all(_known(x, c, e) for c, e in found.writers):
             continue
         if found.by_copy:
             raise OutOfReach(f"a release of {region.buffer}, which an asynchronous copy wrote")
-        x.st.maps[at] = MapBlock((), (x.agent.index, x.a.epoch), found.acquired)
+        others = tuple(r for r in found.releases if r[0] != x.agent.index)
+        x.st.maps[at] = found._replace(releases=(*others, (x.agent.index, x.a.epoch)))
 
 
 def acquired(x: StepExecution, region: Region) -> None:
-    """The agent may use a tensor map whose last release it knows of."""
+    """The agent may use a tensor map of which it knows a release."""
     for at in _of(x, region):
-        found = x.st.maps.get(at)
-        if found is not None and found.release is not None and _known(x, *found.release):
+        found = x.st.maps[at]
+        if any(_known(x, c, e) for c, e in found.releases):
             x.st.maps[at] = found._replace(acquired=found.acquired | {x.agent.index})
 
 
 def check_acquired(x: StepExecution, region: Region) -> None:
     """A copy reads its tensor map: what was last written of it must have been released and acquired."""
-    found = [x.st.maps[at] for at in _of(x, region) if at in x.st.maps]
-    if any(b.writers or x.agent.index not in b.acquired for b in found):
+    if any(x.agent.index not in x.st.maps[at].acquired for at in _of(x, region)):
         raise x.breach(Rule.TENSORMAP, f"{x.label} uses {region.buffer} without acquiring its last update")
+
+
+def _unreleased(found: MapBytes) -> tuple[tuple[int, int], ...]:
+    return () if found.releases else found.writers
 
 
 def _known(x: StepExecution, c: int, e: int) -> bool:
     return c == x.agent.index or x.knows(M, c, e)
 
 
-def _of(x: StepExecution, region: Region) -> Iterable[int]:
-    """The blocks of a region; none outside of global memory, where no copy finds its tensor map."""
+def _of(x: StepExecution, region: Region) -> list[tuple[int, int]]:
+    """What was written of a region; nothing outside of global memory, where no copy finds its tensor map."""
     place = x.m.place(region)
     if place.space is not Space.GLOBAL:
-        return ()
+        return []
     begin = place.begin(x.a.env)
-    return _blocks(begin, begin + place.size)
+    return _cut(x.st.maps, begin, begin + place.size)
 
 
-def _blocks(begin: int, end: int) -> range:
-    return range(begin // MAP_ALIGN_BYTES, -(-end // MAP_ALIGN_BYTES))
+def _cut(maps: dict[tuple[int, int], MapBytes], begin: int, end: int) -> list[tuple[int, int]]:
+    """What lies between two bytes, in order, once entries that reach beyond are cut there."""
+    for (low, high), found in [*maps.items()]:
+        if low < end and begin < high and not begin <= low < high <= end:
+            del maps[low, high]
+            parts = ((low, min(high, begin)), (max(low, begin), min(high, end)), (max(low, end), high))
+            maps.update({part: found for part in parts if part[0] < part[1]})
+    return sorted(at for at in maps if begin <= at[0] and at[1] <= end)

@@ -30,7 +30,7 @@ from tilewright.verify.canonical_runs.state import (
     CompletionMark,
     F,
     M,
-    MapBlock,
+    MapBytes,
     Record,
     Rendezvous,
     RunState,
@@ -157,19 +157,19 @@ class Normal:
             tuple([(self.back.stream(k), self.marks(k, st.marks[k])) for k in self.sorted(st.marks)]),
             tuple([(self.issue(k), self.clock(st.issues[k])) for k in self.sorted(st.issues)]),
             tuple([(k, v[0], self.record(v[1], v[2], (S, M), m.everyone)) for k, v in sorted(st.tmem.items())]),
-            tuple([(k, self.map_block(st.maps[k])) for k in sorted(st.maps)]),
+            tuple([(k, self.map_bytes(st.maps[k])) for k in sorted(st.maps)]),
             tuple([(k, self.record(k[1], st.remote[k], (S,), m.everyone, False)) for k in sorted(st.remote)]),
             self.ctas(),
             tuple(st.pool.values()),
             st.relinquished,
         )
 
-    def map_block(self, b: MapBlock) -> Hashable:
-        """Who wrote a block of a tensor map, who has released it and who may use it."""
+    def map_bytes(self, b: MapBytes) -> Hashable:
+        """Who wrote bytes of a tensor map, who has released them and who may use them."""
         everyone = self.m.everyone
         writers = tuple([self.record(c, e, (M,), everyone, False) for c, e in sorted(b.writers)])
-        release = None if b.release is None else self.record(*b.release, (M,), everyone, False)
-        return writers, release, b.acquired, b.by_copy
+        releases = tuple([self.record(c, e, (M,), everyone, False) for c, e in sorted(b.releases)])
+        return writers, releases, b.acquired, b.by_copy
 
     def ctas(self) -> Hashable:
         """Who knows that which CTA runs, and what has yet to be done before which one may end."""

@@ -299,13 +299,13 @@ class Trip(NamedTuple):
     exact: bool
 
 
-class MapBlock(NamedTuple):
-    """A block of a tensor map that was written."""
+class MapBytes(NamedTuple):
+    """Bytes of a tensor map that were written alike."""
 
     writers: tuple[tuple[int, int], ...]
-    """Agents and the steps of their last writes; empty once these are released."""
-    release: tuple[int, int] | None = None
-    """The agent and the step of the last release that covered all writes."""
+    """Agents and the steps of their last writes."""
+    releases: tuple[tuple[int, int], ...] = ()
+    """Per agent the step of its last release, if that covered all writes."""
     acquired: frozenset[int] = frozenset()
     """Agents that have acquired it."""
     by_copy: bool = False
@@ -329,8 +329,8 @@ class RunState:
     tmem: dict[tuple[str, int], tuple[str, int, int]] = field(
         default_factory=dict[tuple[str, int], tuple[str, int, int]]
     )
-    maps: dict[int, MapBlock] = field(default_factory=dict[int, MapBlock])
-    """Blocks of tensor maps that were written."""
+    maps: dict[tuple[int, int], MapBytes] = field(default_factory=dict[tuple[int, int], MapBytes])
+    """Bytes of tensor maps that were written, from one to another."""
     remote: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     """Per (target rank, agent): step of the last remote op."""
     outlived: dict[tuple[int, int, Stream], int] = field(default_factory=dict[tuple[int, int, Stream], int])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.hw.tensormap import MAP_ALIGN_BYTES
+from collections.abc import Callable
+
 from tilewright.verify.model_checker.instance import ProtocolInstance
 from tilewright.verify.model_checker.world import Bytes, Problem, World, WrittenMap
 from tilewright.verify.rules import Rule
@@ -10,20 +11,35 @@ from tilewright.verify.rules import Rule
 
 def write(g: ProtocolInstance, w: World, t: int, place: Bytes) -> None:
     """A thread writes bytes of tensor maps: nobody may use them."""
-    units = range(place.begin // MAP_ALIGN_BYTES, -(-place.end // MAP_ALIGN_BYTES))
-    parts = [Bytes(place.space, i * MAP_ALIGN_BYTES, (i + 1) * MAP_ALIGN_BYTES) for i in units]
-    kept = frozenset(x for x in w.maps if x.writer != t or x.bytes not in parts)
-    w.maps = kept | {WrittenMap(part, u, t, False) for part in parts for u in g.everyone}
+    w.maps = _changed(w.maps, place, lambda x: None if x.writer == t else x)
+    w.maps |= {WrittenMap(place, u, t, False) for u in g.everyone}
 
 
 def release(w: World, t: int, place: Bytes) -> None:
     """fence.proxy.tensormap.release: what the thread has written, or knows to be written."""
-    w.maps = frozenset(x._replace(released=True) if x.bytes.inside(place) and _known(w, t, x) else x for x in w.maps)
+    w.maps = _changed(w.maps, place, lambda x: x._replace(released=True) if _known(w, t, x) else x)
 
 
 def acquire(w: World, t: int, place: Bytes) -> None:
     """fence.proxy.tensormap.acquire: of what has been released."""
-    w.maps = frozenset(x for x in w.maps if not (x.released and x.thread == t and x.bytes.inside(place)))
+    w.maps = _changed(w.maps, place, lambda x: None if x.released and x.thread == t else x)
+
+
+def _changed(
+    maps: frozenset[WrittenMap], place: Bytes, change: Callable[[WrittenMap], WrittenMap | None]
+) -> frozenset[WrittenMap]:
+    """The parts of entries that lie in ``place`` changed, or left out; the rest of each as it was."""
+    found: set[WrittenMap] = set()
+    for x in maps:
+        if not x.bytes.meets(place):
+            found.add(x)
+            continue
+        begin, end = max(x.bytes.begin, place.begin), min(x.bytes.end, place.end)
+        here = change(x._replace(bytes=x.bytes._replace(begin=begin, end=end)))
+        found |= set() if here is None else {here}
+        beside = (x.bytes._replace(end=begin), x.bytes._replace(begin=end))
+        found |= {x._replace(bytes=rest) for rest in beside if not rest.empty}
+    return frozenset(found)
 
 
 def use(w: World, t: int, place: Bytes) -> None:

@@ -163,7 +163,7 @@ class Causality:
 
 
 class WrittenMap(NamedTuple):
-    """A unit of a tensor map that a thread may not use yet: who wrote it, and whether that was released."""
+    """Bytes of a tensor map that a thread may not use yet: who wrote them, and whether that was released."""
 
     bytes: Bytes
     thread: int
@@ -218,7 +218,7 @@ class World:
     peeked: frozenset[tuple[int, int]] = frozenset()
     """Thread and barrier of every test_wait that returned true and was not looked at yet."""
     maps: frozenset[WrittenMap] = frozenset()
-    """Units of 64 bytes of tensor maps that were written, by each thread that has not acquired it since."""
+    """Bytes of tensor maps that were written, by each thread that has not acquired them since."""
     begun: frozenset[int] = frozenset()
     """CTAs of which a thread has moved; the others may not run yet."""
     pool: dict[int, int] = field(default_factory=dict[int, int])
