@@ -118,7 +118,10 @@ BROKEN = {
         two_ctas(HANDED, (SPIN_TOLD, ACQUIRE, load(), load(1024, 1), wait(), DONE, wait(1))), "MBR017"
     ),
     "one store has not read its map": (
-        two_ctas(HANDED, (SPIN_TOLD, ACQUIRE, STORE, STORE, "elected(BulkWait(1, read=True))", DONE)), "MBR017"
+        two_ctas(
+            HANDED,
+            (SPIN_TOLD, ACQUIRE, STORE, STORE, "elected(BulkWait(1, read=True))", DONE, "elected(BulkWait(0))"),
+        ), "MBR017",
     ),
     "it is released behind the flag": (
         two_ctas((REPLACE, TOLD, RELEASE), (SPIN_TOLD, ACQUIRE, load(), wait())), "MBR033"
@@ -161,8 +164,13 @@ BROKEN = {
         one_cta(load(operand=f"source={MAP}"), load(1024, 1, f"source={MAP}"), wait(1), WRITE, wait()), "MBR017"
     ),
     "what any thread may have read": (
-        one_cta('all(Read(Region("s", 0, 256)))', 'all(Read(Region("s", 0, 256), private=True))',
-                'all(Write(Region("s", 0, 256), private=True))'), "MBR017"
+        text(
+            "",
+            'buffer("s", "shared", 256, initialised=True)',
+            'with role("p", 32):',
+            '    all(Read(Region("s", 0, 256)))',
+            '    all(Read(Region("s", 0, 256), private=True)); all(Write(Region("s", 0, 256), private=True))',
+        ), "MBR017",
     ),
 }  # fmt: skip
 
