@@ -1,7 +1,7 @@
 """Ragged grids: proved by what offsets promise, which steps before the kernel check."""
 
 # Dimension names are strings in annotations, which type checkers take for forward references.
-# ruff: noqa: F821
+# ruff: noqa: F821, UP037
 
 from __future__ import annotations
 
@@ -368,3 +368,22 @@ def test_groups_that_are_more_than_rows(rows: int) -> None:
         owners(offsets, y)
         wanted = np.searchsorted(offsets[1:], np.arange(rows), side="right") + 1
         np.testing.assert_array_equal(y, np.where(np.arange(rows) < offsets[-1], wanted, 0))
+
+
+@tw.kernel
+def turned_rows(offsets: tw.Offsets["G + 1"], x: tw.Tensor["T", "D"], y: tw.Tensor["T", "D"], *, added: bool = False):
+    _, t, d = tw.ragged_grid(offsets, x.shape, (4, 8))
+    if added:
+        tw.reduce_add(y, (t, x.shape[1] - 1 - d.index), x[t, d])
+    else:
+        y[t, x.shape[1] - 1 - d] = x[t, d]
+
+
+def test_computed_coordinates_beside_rows_of_a_group() -> None:
+    """A plain store there is refused, and what its help says to write works."""
+    offsets, x = np.array([0, 3, 5], np.int32), np.arange(35, dtype=np.float32).reshape(7, 5)
+    y = np.zeros_like(x)
+    assert "Ranges alone" in error_of(lambda: turned_rows(offsets, x, y))
+    turned_rows(offsets, x, y, added=True)
+    assert (y[:5] == x[:5, ::-1]).all()
+    assert not y[5:].any()

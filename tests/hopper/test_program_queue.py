@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -46,6 +46,29 @@ from tilewright.validate.counters import uncounted
 from tilewright.validate.launch_recipe import recipe_faults
 
 pytestmark = pytest.mark.sample(1)
+
+
+@tw.kernel
+def added_products(
+    offsets: Annotated[tw.Offsets, "G + 1"],
+    a: Annotated[tw.Tensor, "M", "K"],
+    b: Annotated[tw.Tensor, "G", "N", "K"],
+    c: Annotated[tw.Tensor, "M", "N"],
+):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (64, 64), rest="keep")
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[g, n, k].T)
+    c[m, n] += acc
+
+
+@pytest.mark.parametrize("ends", [[10, 20, 30], [45, 60, 210], [0, 64, 70]])
+def test_a_call_on_arrays_does_each_program_once(ends: list[int]) -> None:
+    """Fewer programs than the GPU has CTAs, so that no launch sets the counter, and more than CTAs are simulated."""
+    arrays = drawn([0, *ends])
+    added = np.ones_like(arrays["c"])
+    added_products(arrays["offsets"], arrays["a"], arrays["b"], added)
+    np.testing.assert_allclose(added.astype(np.float64), exact(arrays) + 1, atol=0.15)
 
 
 @pytest.mark.parametrize("grid", [1, 2, 7])

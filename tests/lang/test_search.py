@@ -199,7 +199,7 @@ def test_the_row_of_an_element_of_a_ragged_tensor() -> None:
         (lambda x, v: tw.take(v, v), "LNG023"),
         (lambda x, v: tw.take(v[:, None] + v[None, :], v.to(tw.i32)[:, None] * 1, 2)[:, 0], "LNG025"),
         (lambda x, v: tw.take(x, v.to(tw.i32)), "LNG038"),
-        (lambda x, v: tw.searchsorted(v[:, None], v).to(tw.f32), "LNG024"),
+        (lambda x, v: tw.searchsorted(v[:, None], v).to(tw.f32), "LNG002"),
         (lambda x, v: tw.searchsorted(1.0, v).to(tw.f32), "LNG038"),
     ],
 )

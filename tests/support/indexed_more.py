@@ -224,6 +224,28 @@ def centred_groups(offsets: tw.Offsets["G + 1"], x: tw.Tensor["T"], y: tw.Tensor
     y[t] = x[t] - x[t].mean()
 
 
+def _rows_and_sums(a: Arrays) -> Mapping[str, np.ndarray]:
+    y, total = np.zeros_like(a["y"]), a["total"].copy()
+    for g, (low, high) in enumerate(pairwise(a["offsets"])):
+        y[low:high] = a["x"][low:high] + g
+        total[g] += a["x"][low:high].sum()
+    return {"y": y, "total": total}
+
+
+@case(
+    lambda rng: {"offsets": OFFSETS, "x": floats(rng, 37, 8), "y": stale(37, 8), "total": floats(rng, 5)},
+    _rows_and_sums,
+    within=1e-5,
+)
+@tw.kernel
+def rows_one_by_one(offsets: tw.Offsets["G + 1"], x: tw.Tensor["T", 8], y: tw.Tensor["T", 8], total: tw.Tensor["G"]):
+    """A tile of one row has none in the programs that no group needs, also where its elements lose their axis."""
+    g, t = tw.ragged_grid(offsets, x.shape[0], 1)
+    tile = x[t, tw.axis(8)]
+    y[t, tw.axis(8)] = tile + g
+    tw.reduce_add(total, g, tile.reshape(-1).sum(0))
+
+
 # -- slices of tiles ---------------------------------------------------------------------------------------------------
 def _turned(a: Arrays) -> Mapping[str, np.ndarray]:
     cos, sin = (rows_at(a[n], a["position"])[:, None] for n in ("cos", "sin"))

@@ -172,7 +172,7 @@ def _less(rec: Recorder, a: Node, b: Node) -> Node:
 
 def _refuse_sorted(found: str) -> NoReturn:
     refuse(
-        "LNG024",
+        "LNG002",
         found=found,
         required="ascending elements along one axis",
         help="search a tensor of one dimension, or a row of a tile: tw.searchsorted(edges[tw.axis(64)], x)",

@@ -421,18 +421,31 @@ def _grid(kernel: Kernel, arguments: LaunchArguments, grid_size: int | None) -> 
     one CTA for each program."""
     together = _cluster(kernel)
     most = max((grid_size or _PERSISTENT_CTAS * together) // together, 1) * together
-    symbols = Symbols(np.arange(1), SharedValues.over(arguments.symbols))
-    symbols.bind_all(arguments.symbols.items())
+    symbols = _known_at_launch(kernel, arguments)
     size = 1
     for op in kernel.walk():
-        if isinstance(op, Let) and op.value.expr.symbols <= symbols.names:
-            symbols.bind(op.symbol.data, symbols.uniform(op.value.expr))
         if isinstance(op, Programs):
             programs = 1
             for extent in op.extents:
                 programs *= symbols.uniform(extent.expr)
             size = max(size, min(programs, most) if op.persistent.data else programs)
     return size
+
+
+def _known_at_launch(kernel: Kernel, arguments: LaunchArguments) -> Symbols:
+    symbols = Symbols(np.arange(1), SharedValues.over(arguments.symbols))
+    symbols.bind_all(arguments.symbols.items())
+    for op in kernel.walk():
+        if isinstance(op, Let) and op.value.expr.symbols <= symbols.names:
+            symbols.bind(op.symbol.data, symbols.uniform(op.value.expr))
+    return symbols
+
+
+def queues(kernel: Kernel, arguments: LaunchArguments) -> tuple[str, ...]:
+    """The tensors whose counters CTAs draw programs from, in a launch of the usual grid that has more programs."""
+    symbols, size = _known_at_launch(kernel, arguments), _grid(kernel, arguments, None)
+    draws = (op for op in kernel.walk() if isinstance(op, Draw) and size < symbols.uniform(op.programs.expr))
+    return tuple(arguments.tensors[op.tensor].name for op in draws)
 
 
 def _written(block: Block) -> Iterator[SSAValue]:

@@ -11,7 +11,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import FALSE, Expr
 from tilewright.simulate.arguments import bind
 from tilewright.simulate.budget import DEFAULT_BUDGET, check_budget
-from tilewright.simulate.execute import launch
+from tilewright.simulate.execute import launch, queues
 from tilewright.simulate.report import SimulationReport
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.values import memory_dtype
@@ -45,7 +45,8 @@ class WorkspaceTensor:
     kept: bool = False
     """The workspace persists between launches of the program, and is zero before the first."""
     zeroed: Expr = FALSE
-    """The condition under which a launch fills the workspace with zeros before its kernels."""
+    """The condition under which a launch fills the workspace with zeros before its kernels. Of a queue of programs it
+    is that there are more than CTAs; a simulated launch has fewer CTAs, so that it fills the workspace sooner."""
 
     def allocate(self, symbols: Mapping[str, int]) -> Array:
         """The tensor over poisoned bytes of exactly the workspace's size (but a byte at least)."""
@@ -84,6 +85,7 @@ def run_steps(
     among ``tensors`` is taken from there.
     """
     arrays = {**{s.name: s.allocate(symbols) for s in scratch if s.name not in tensors}, **tensors}
+    filled = {s.name for s in scratch if s.zeroed != FALSE}
     reports: list[SimulationReport] = []
     for step in steps:
         names = [n.data for n in step.kernel.arg_names]
@@ -96,5 +98,8 @@ def run_steps(
         numbers = {n: v for n, v in (scalars or {}).items() if n in names}
         arguments = bind(step.kernel, own, numbers)
         check_budget(step.kernel, arguments.symbols, budget)
+        for name in queues(step.kernel, arguments):
+            if step.buffers.get(name, name) in filled:
+                arrays[step.buffers.get(name, name)][...] = 0
         reports.append(launch(step.kernel, arguments, None, 0))
     return tuple(reports)

@@ -117,10 +117,13 @@ class Accesses:
         axes: tuple[Axis, ...],
         loaded: bool,
         varying: Sequence[str],
+        ragged: bool = False,
     ) -> None:
         """The same for a gather or scatter, whose coordinates may leave the tensor: expressions over positions of
-        ranges, as ``Coordinates.placed`` gives them, and over elements of what was ``loaded``."""
-        self._remember(array, _Access(use, tuple(coords), here(), axes, loaded), [] if loaded else varying)
+        ranges, as ``Coordinates.placed`` gives them, and over elements of what was ``loaded``. ``ragged``: rows of a
+        ragged grid are among the ranges."""
+        access = _Access(use, tuple(coords), here(), axes, loaded)
+        self._remember(array, access, [] if loaded else varying, _OF_RAGGED if ragged else "")
 
     def walk(self, start: Expr, step: Span) -> None:
         """A stream that begins at ``start``: each ``step`` begins before it ends. Asked of a start that is loaded, and
@@ -136,9 +139,9 @@ class Accesses:
         """Whether something was written to the tensor."""
         return any(access.use is not Use.LOAD for access in self._seen.get(tensor, ()))
 
-    def _remember(self, array: Array, access: _Access, varying: Sequence[str]) -> None:
+    def _remember(self, array: Array, access: _Access, varying: Sequence[str], help: str = "") -> None:
         if access.use is Use.STORE:
-            _depends_on(array, access, varying, self._loaded)
+            _depends_on(array, access, varying, self._loaded, help)
         access = replace(access, ends=tuple(map(self._ends, access.coords)))
         earlier = self._seen.setdefault(array.name, [])
         for other in earlier:
@@ -286,7 +289,13 @@ def _divisors(e: Expr) -> list[Expr]:
     return own + [d for child in e.children for d in _divisors(child)]
 
 
-def _depends_on(array: Array, access: _Access, varying: Sequence[str], loaded: Collection[str]) -> None:
+_OF_RAGGED = (
+    "store to the rows of a ragged grid at Ranges alone, y[t, d], or at computed coordinates and in views with "
+    "tw.reduce_add"
+)
+
+
+def _depends_on(array: Array, access: _Access, varying: Sequence[str], loaded: Collection[str], ragged: str) -> None:
     places = [*access.coords, *(a for a in access.axes or () if isinstance(a, Span))]
     symbols = frozenset[str]().union(*((c.origin if isinstance(c, Span) else c).symbols for c in places))
     missing = [v for v in varying if v not in symbols]
@@ -295,6 +304,8 @@ def _depends_on(array: Array, access: _Access, varying: Sequence[str], loaded: C
         help = "make the grid over the output's axes, or use tw.reduce_add(y, index, value)"
         if loop:
             help = "store after the stream, or tw.reduce_add(y, index, value)"
+        elif ragged:
+            help = ragged
         elif not symbols.isdisjoint(loaded):
             help = (
                 "walk groups of rows with g, m = tw.ragged_grid(offsets, x.shape[0], 64), or each in one program, with "

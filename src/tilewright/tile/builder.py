@@ -45,6 +45,7 @@ class KernelBuilder:
         self._blocks = [block]
         self._loops = list[OpenLoop]()
         self._closed = set[str]()  # counters of streams that have ended
+        self._steps = set[Span]()  # of streams
         self._grid: tuple[Expr, ...] | None = None
         self._bounds = dict[tuple[Expr, int], None]()
         self._accesses = Accesses(dims, scalars)
@@ -202,6 +203,7 @@ class KernelBuilder:
         self._accesses.limits.add(counter, trip)
         span = Span(start + sym(counter) * step, step, stop)
         self._accesses.walk(start, span)
+        self._steps.add(span)
         body = Block()
         op = dialect.StreamLoop(counter, span, start, trip, Region(body))
         self._emit(op)

@@ -310,7 +310,8 @@ class Tracer(KernelBuilder):
             apart.append(self._coordinates.placed(form, axes))
         numbered = {s: sym(dialect.index_symbol(k)) for k, s in enumerate(leaves)}
         self._keep_promise(use, array)
-        self._accesses.record_indirect(use, array, apart, axes, bool(leaves), self._varying())
+        ragged = not self._ragged.isdisjoint(a for a in axes if isinstance(a, Span))
+        self._accesses.record_indirect(use, array, apart, axes, bool(leaves), self._varying(), ragged)
         return [f.substitute(numbered) for f in forms], [self._of_rank(v, len(axes)) for v in leaves.values()]
 
     def _placed(self, coord: Node) -> Expr:
@@ -512,8 +513,9 @@ class Tracer(KernelBuilder):
         return tuple(found)
 
     def _is_full(self, span: Span) -> bool:
-        """No coordinate of the span lies outside of its domain."""
-        one = span.size == 1 and bool(span.origin.symbols)
+        """No coordinate of the span lies outside of its domain. A step of one element has that; a tile of rows, or a
+        whole axis, may have none."""
+        one = span.size == 1 and span in self._steps
         return one or self._accesses.limits.at_least(span.stop, span.origin + span.size)
 
     def _coordinate(self, span: Span, inner: int, after: tuple[Axis, ...], targets: Sequence[int]) -> Node:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.expr import Const, Expr, Mod, children, sym
+from tilewright.hw.tensormap import MAP_BYTES
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Insertion, NodePath, spots
 from tilewright.protocol.effects import (
@@ -22,7 +23,7 @@ from tilewright.protocol.effects import (
     BarrierScope,
     Count,
     Engine,
-    Mode,
+    Proxy,
     Queue,
     Retire,
     Signal,
@@ -180,9 +181,13 @@ class _FixFinder:
             yield self._behind(spot, ops.FenceMbarrierInit(), step.by)
 
     def _descriptors(self) -> Iterator[Fix]:
-        """A rewritten tensor map is released where it was rewritten, and acquired there or before its use."""
+        """A written tensor map is released where it was written, and acquired there or before its use."""
+        assert self.step is not None
+        maps = {x.region.buffer for x in self.step.op.accesses if x.proxy is Proxy.TENSORMAP}
         for spot, step in self.steps.items():
-            for rewrite in (x for x in step.op.accesses if x.mode is Mode.REPLACE):
+            for rewrite in (x for x in step.op.accesses if x.writes and x.generic and x.region.buffer in maps):
+                if rewrite.region.size != MAP_BYTES:
+                    continue
                 assert self.here is not None
                 release = self._behind(spot, ops.TensormapRelease(rewrite.region), step.by)
                 yield (*release, *self._behind(spot, ops.TensormapAcquire(rewrite.region), step.by))

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from tilewright.base.expr import Expr, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Buffer, Loop, MbarrierArray, Node, Protocol, Step
+from tilewright.protocol.effects import Proxy
+from tilewright.protocol.model import Buffer, Loop, MbarrierArray, Node, Protocol, Step, steps
 from tilewright.verify.canonical_runs.agents import CompiledAgent
 from tilewright.verify.canonical_runs.state import AgentState, RunState, Trip, TripKey
 from tilewright.verify.canonical_runs.values import FAR, Thunk, compiled, monotone_in, settled
@@ -80,6 +81,17 @@ class BarPlace(NamedTuple):
     base: int
 
 
+def _with_tensor_maps(protocol: Protocol) -> frozenset[str]:
+    accesses = [x for role in protocol.roles for step in steps(role.body) for x in step.op.accesses]
+    names = {x.region.buffer for x in accesses if x.proxy is Proxy.TENSORMAP}
+    maps = [b for b in protocol.buffers if b.name in names]
+    return frozenset(
+        b.name
+        for b in protocol.buffers
+        if any(b.space is m.space and b.offset < m.offset + m.size and m.offset < b.offset + b.size for m in maps)
+    )
+
+
 class Evaluation:
     """A protocol with its expressions compiled, and what a run knows of its trip counts."""
 
@@ -94,6 +106,8 @@ class Evaluation:
         self.buffers = {b.name: b for b in protocol.buffers}
         self.barriers = {b.name: b for b in protocol.barriers}
         self.counters = {c.name: c for c in protocol.global_counters}
+        self.described = _with_tensor_maps(protocol)
+        """Buffers that share bytes with tensor maps."""
         self.bar_base: dict[str, int] = {}
         self.slots_per_cta = 0
         for b in protocol.barriers:

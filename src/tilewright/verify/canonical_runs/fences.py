@@ -30,7 +30,8 @@ def fence(x: StepExecution, effect: Fence) -> bool:
             assert effect.region is not None
             descriptors.released(x, effect.region)
         case Order.TENSORMAP_ACQUIRE:
-            descriptors.acquired(x)
+            assert effect.region is not None
+            descriptors.acquired(x, effect.region)
         case Order.ALIAS:
             pass
     return True

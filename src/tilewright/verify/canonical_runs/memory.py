@@ -11,7 +11,7 @@ from tilewright.protocol.effects import Access, Mode, Part, Proxy, Queue
 from tilewright.protocol.model import By
 from tilewright.protocol.operands import Slot
 from tilewright.verify.canonical_runs.agents import CompiledAgent
-from tilewright.verify.canonical_runs.descriptors import check_acquired, replaced
+from tilewright.verify.canonical_runs.descriptors import check_acquired, written
 from tilewright.verify.canonical_runs.evaluation import CompiledRegion, OutOfReach
 from tilewright.verify.canonical_runs.groups import enter_group
 from tilewright.verify.canonical_runs.interpreter import StepExecution
@@ -74,8 +74,6 @@ def access(x: StepExecution, effect: Access) -> bool:
         touch(x, use, rank)
         if effect.proxy is Proxy.TENSORMAP:
             check_acquired(x, effect.region)
-    if effect.mode is Mode.REPLACE:
-        replaced(x, effect.region)
     if effect.until is None and x.m.buffers[effect.region.buffer].space is Space.REGISTER:
         x.a.dirty = True
     return True
@@ -149,9 +147,11 @@ def touch(x: StepExecution, use: NewAccess, rank: int | None = None) -> None:
             if not use.effect.frees:  # a pair's second dealloc asks again
                 cells[i] = _written(x, cell, new)
         else:
-            kept = tuple(r for r in cell.reads if r.agent != agent.index or not _alike(r.effect, use.effect))
+            kept = tuple(r for r in cell.reads if not _covers(new, r))
             cells[i] = ByteHistory(cell.writes, (*kept, new), cell.older)
     st.memory[key] = (starts, cells)
+    if use.effect.writes:
+        written(x, use.effect, place, begin, end)
 
 
 def _is_dsmem(x: StepExecution) -> bool:
@@ -160,9 +160,15 @@ def _is_dsmem(x: StepExecution) -> bool:
     return any(x.m.buffers[region.buffer].space in _OF_A_CTA for region in read)
 
 
-def _alike(one: Access, two: Access) -> bool:
-    """Whether two accesses are issued and completed in the same way, so that the later one can represent both."""
-    return one.proxy is two.proxy and one.queue is two.queue
+def _covers(new: Record, old: Record) -> bool:
+    """Whether a read can represent an earlier one: it is of the same class of threads and part, of the same proxy, and
+    over no sooner, since both complete on one stream. Two copies that complete on different barriers both count, and so
+    do a read of any part and one of each thread's own."""
+    return _kind(new) == _kind(old)
+
+
+def _kind(r: Record) -> tuple[int, Proxy, Part, Stream | None]:
+    return r.agent, r.effect.proxy, r.effect.part, r.stream
 
 
 def _written(x: StepExecution, cell: ByteHistory, new: Record) -> ByteHistory:
@@ -193,7 +199,7 @@ def _unheeded(x: StepExecution, old: Record, new: Record) -> bool:
 
 def _latest(history: tuple[tuple[Record, bool], ...]) -> tuple[tuple[Record, bool], ...]:
     """Of accesses that one class made in the same way, the last one."""
-    last = {(old.agent, wrote, old.effect.proxy, old.effect.queue): (old, wrote) for old, wrote in history}
+    last = {(_kind(old), wrote): (old, wrote) for old, wrote in history}
     return tuple(last.values())
 
 
@@ -300,13 +306,14 @@ def _fenced_by_anyone(x: StepExecution, old: Record) -> bool:
 
 def _after_async(x: StepExecution, place: CompiledRegion, old: Record, old_writes: bool, use: NewAccess) -> Rule | None:
     m, agent, was, now = x.m, x.agent, old.effect, use.effect
-    across = m.protocol.grid > 1 and m.agents[old.agent].cta != agent.cta and not was.mode is now.mode is Mode.REDUCE
-    if across and was.proxy is now.proxy is Proxy.ASYNC:
-        # the order of one proxy is kept within a CTA only (PTX ISA 9.1, 8.9.5, proxy-preserved base causality order)
-        raise OutOfReach(f"asynchronous accesses of two CTAs of a grid to bytes of {place.buffer.name}")
     same_role = m.agents[old.agent].role == agent.role
     if was.mode is now.mode is Mode.REDUCE:
         return None
+    if m.protocol.grid > 1 and m.agents[old.agent].cta != agent.cta and was.proxy is now.proxy is Proxy.ASYNC:
+        if not _seen_over(x, old, use):
+            return _race(old_writes, use)
+        # the order of one proxy is kept within a CTA only (PTX ISA 9.1, 8.9.5, proxy-preserved base causality order)
+        raise OutOfReach(f"asynchronous accesses of two CTAs of a grid to bytes of {place.buffer.name}")
     if was.queue is not None and was.queue is now.queue:
         if was.queue.in_order and old.agent == agent.index:
             return None
@@ -317,10 +324,8 @@ def _after_async(x: StepExecution, place: CompiledRegion, old: Record, old_write
     lanes = was.part is now.part is Part.WARP
     if lanes and same_role and old.agent != agent.index:
         return None
-    assert old.stream is not None
-    marks = [k for k in x.st.marks.get(old.stream, ()) if k.covers(old.seq) and k.acquired]
-    segment = M if use.effect.generic else A
-    seen = [k for k in marks if x.saw(segment, k.c, k.e)]
+    segment, marks = M if use.effect.generic else A, _marks(x, old)
+    seen = _seen_over(x, old, use)
     alone = was.queue is not None and not was.queue.collective and was.proxy is not Proxy.TENSORMAP
     if alone and not _private(x, old, use) and not lanes:
         # one thread's wait speaks for its own ops only: all threads of the class must have waited
@@ -335,6 +340,18 @@ def _after_async(x: StepExecution, place: CompiledRegion, old: Record, old_write
     if was.proxy is Proxy.GENERIC and now.proxy is Proxy.ASYNC:
         return None if any(_copy_fenced(x, k) for k in seen) else Rule.FENCE_RAW
     return None
+
+
+def _marks(x: StepExecution, old: Record) -> list[CompletionMark]:
+    """Where an asynchronous access was seen to be over, with what it did."""
+    assert old.stream is not None
+    return [k for k in x.st.marks.get(old.stream, ()) if k.covers(old.seq) and k.acquired]
+
+
+def _seen_over(x: StepExecution, old: Record, use: NewAccess) -> list[CompletionMark]:
+    """Those marks that the new access comes after."""
+    segment = M if use.effect.generic else A
+    return [k for k in _marks(x, old) if x.saw(segment, k.c, k.e)]
 
 
 def _tensor_ordered(x: StepExecution, k: CompletionMark) -> bool:

@@ -30,6 +30,7 @@ from tilewright.verify.canonical_runs.state import (
     CompletionMark,
     F,
     M,
+    MapBytes,
     Record,
     Rendezvous,
     RunState,
@@ -156,23 +157,19 @@ class Normal:
             tuple([(self.back.stream(k), self.marks(k, st.marks[k])) for k in self.sorted(st.marks)]),
             tuple([(self.issue(k), self.clock(st.issues[k])) for k in self.sorted(st.issues)]),
             tuple([(k, v[0], self.record(v[1], v[2], (S, M), m.everyone)) for k, v in sorted(st.tmem.items())]),
-            tuple(
-                [
-                    (
-                        k,
-                        c,
-                        e >= 0,
-                        self.record(c, max(e, 0), (M,), m.everyone, False),
-                        tuple([a.after_map >> max(e, 0) & 1 for a in st.agents]),
-                    )
-                    for k, (c, e) in st.maps.items()
-                ]
-            ),
+            tuple([(k, self.map_bytes(st.maps[k])) for k in sorted(st.maps)]),
             tuple([(k, self.record(k[1], st.remote[k], (S,), m.everyone, False)) for k in sorted(st.remote)]),
             self.ctas(),
             tuple(st.pool.values()),
             st.relinquished,
         )
+
+    def map_bytes(self, b: MapBytes) -> Hashable:
+        """Who wrote bytes of a tensor map, who has released them and who may use them."""
+        everyone = self.m.everyone
+        writers = tuple([self.record(c, e, (M,), everyone, False) for c, e in sorted(b.writers)])
+        releases = tuple([self.record(c, e, (M,), everyone, False) for c, e in sorted(b.releases)])
+        return writers, releases, b.acquired, b.by_copy
 
     def ctas(self) -> Hashable:
         """Who knows that which CTA runs, and what has yet to be done before which one may end."""
@@ -261,7 +258,7 @@ class Normal:
         st = self.st
         for a in st.agents:
             a.clock = lowered.get(id(a.clock), a.clock)
-            a.gift, a.maps = new(a.gift), new(a.maps)
+            a.gift = new(a.gift)
             a.fenced_widely, a.fenced_narrowly = new(a.fenced_widely), new(a.fenced_narrowly)
             a.extra = lowered.get(id(a.extra), a.extra)
         for bar in st.bars:
@@ -287,7 +284,6 @@ class Normal:
             tuple([self.group(agent, k, g, k in a.issued, a.filled.get(k, -1)) for k, g in sorted(a.groups.items())]),
             a.dirty,
             a.registers,
-            self.clock(a.maps),
             self.clock(a.fenced_widely),
             self.clock(a.fenced_narrowly),
             tuple(sorted([(self.turned[b], bars[b].phase - k) for b, k in a.waited.items() if bars[b].phase - k <= 2])),

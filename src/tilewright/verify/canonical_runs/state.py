@@ -240,10 +240,6 @@ class AgentState:
     dirty: bool = True
     """Registers touched since the last wgmma.fence."""
     registers: int = 0
-    maps: Clock | None = None
-    """What was known at the last tensormap acquire."""
-    after_map: int = 0
-    """Own steps before that acquire."""
     waited: dict[int, int] = field(default_factory=dict[int, int])
     """Per barrier slot: the last phase waited for."""
     signalled: dict[int, int] = field(default_factory=dict[int, int])
@@ -303,6 +299,19 @@ class Trip(NamedTuple):
     exact: bool
 
 
+class MapBytes(NamedTuple):
+    """Bytes of a tensor map that were written alike."""
+
+    writers: tuple[tuple[int, int], ...]
+    """Agents and the steps of their last writes."""
+    releases: tuple[tuple[int, int], ...] = ()
+    """Per agent the step of its last release, if that covered all writes."""
+    acquired: frozenset[int] = frozenset()
+    """Agents that have acquired it."""
+    by_copy: bool = False
+    """Whether an asynchronous copy wrote it."""
+
+
 @dataclass
 class RunState:
     """All of a run at one point."""
@@ -320,8 +329,8 @@ class RunState:
     tmem: dict[tuple[str, int], tuple[str, int, int]] = field(
         default_factory=dict[tuple[str, int], tuple[str, int, int]]
     )
-    maps: dict[Stream, tuple[int, int]] = field(default_factory=dict[Stream, tuple[int, int]])
-    """Per descriptor: who released it last, and when."""
+    maps: dict[tuple[int, int], MapBytes] = field(default_factory=dict[tuple[int, int], MapBytes])
+    """Bytes of tensor maps that were written, from one to another."""
     remote: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     """Per (target rank, agent): step of the last remote op."""
     outlived: dict[tuple[int, int, Stream], int] = field(default_factory=dict[tuple[int, int, Stream], int])

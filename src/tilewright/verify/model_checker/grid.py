@@ -17,6 +17,7 @@ from typing import TypeAlias
 from tilewright.protocol import ops
 from tilewright.verify.model_checker.instance import ProtocolInstance, number
 from tilewright.verify.model_checker.world import (
+    AsyncAccess,
     Bytes,
     Causality,
     Completion,
@@ -55,10 +56,21 @@ def check_conflicts(g: ProtocolInstance, w: World, t: int, access: GlobalAccess,
         c.known[t] |= {access}
 
 
-def ended(w: World, by: int, accesses: Iterable[GlobalAccess]) -> None:
-    """A thread learns that accesses have completed."""
+def ended(w: World, by: int, over: frozenset[AsyncAccess]) -> None:
+    """A thread learns that asynchronous accesses have completed."""
     if w.causality is not None:
-        w.causality.known[by] |= w.causality.accesses & frozenset(accesses)
+        w.causality.known[by] |= w.causality.accesses & _past(w, over)
+
+
+def _past(w: World, over: frozenset[AsyncAccess]) -> frozenset[GlobalAccess]:
+    """What has completed with asynchronous accesses: of two alike, such as the reads of one tensor map by two copies,
+    nothing before both have."""
+    under_way = frozenset(map(_of_flight, w.in_flight - over))
+    return frozenset(map(_of_flight, over)) - under_way
+
+
+def _of_flight(f: AsyncAccess) -> GlobalAccess:
+    return GlobalAccess(f.bytes, f.writes, f.owner, 0, f.engine)
 
 
 def _race(a: GlobalAccess, b: GlobalAccess) -> bool:
@@ -111,7 +123,7 @@ def complete_copy(w: World, completion: Completion) -> None:
     c = w.causality
     if c is not None:
         over = {f for f in w.in_flight for queue, upto in completion.closes if f.queue == queue and f.number <= upto}
-        accesses = c.accesses & {GlobalAccess(f.bytes, f.writes, f.owner, 0, f.engine) for f in over}
+        accesses = c.accesses & _past(w, frozenset(over))
         c.released[completion.bar] = c.released.get(completion.bar, _NOTHING) | accesses
 
 

@@ -3,7 +3,8 @@
 CTAs of a grid meet in global memory alone. If every thread of a CTA next does something that no other CTA can see or
 disturb, or waits for another thread of its CTA, then whatever the others do leaves these moves as they are: they are a
 persistent set (``reduce``). A plain access to global memory counts as such a move: that it clashes with another one is
-found from what threads know of each other, whichever comes first. Not so where copies run through global memory.
+found from what threads know of each other, whichever comes first. Not so where copies run through global memory, nor
+of tensor maps, whose fences hold from the moment that they are executed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tilewright.protocol.model import steps
 from tilewright.verify.model_checker.instance import ProtocolInstance
 from tilewright.verify.model_checker.moves import Move
 from tilewright.verify.model_checker.op_semantics import OBSERVABLE
-from tilewright.verify.model_checker.world import World
+from tilewright.verify.model_checker.world import Bytes, World
 
 
 class GridReduction:
@@ -29,6 +30,12 @@ class GridReduction:
             (isinstance(op, ops.TmaStore) and op.dst is not None)
             or (isinstance(op, ops.TmaLoad) and op.source is not None)
             for op in code
+        )
+
+        self.described = frozenset(
+            b.name
+            for b in g.protocol.buffers
+            if b.space is Space.GLOBAL and g.describes(Bytes(("global",), b.offset, b.offset + b.size))
         )
 
     def chosen(self, w: World, enabled: list[Move], last: Move | None = None) -> list[Move]:
@@ -64,8 +71,14 @@ class GridReduction:
         match op:
             case ops.AtomAdd() | ops.FlagStore() | ops.SpinWait():
                 return False
-            case ops.FenceProxyAsync() | ops.TmaStore() | ops.BulkWait() | ops.TmaLoad():
+            case ops.TensormapReplace() | ops.TensormapRelease() | ops.TensormapAcquire():
+                return False
+            case ops.TmaStore() | ops.TmaLoad():
+                return not self.copies and op.tensormap is None
+            case ops.FenceProxyAsync() | ops.BulkWait():
                 return not self.copies
+            case ops.Write() if op.region.buffer in self.described:
+                return False
             case ops.Read() | ops.Write():
                 return not self.copies or self.g.buffers[op.region.buffer].space is not Space.GLOBAL
             case _:

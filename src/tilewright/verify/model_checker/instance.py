@@ -43,6 +43,9 @@ class ProtocolInstance:
         """Ops that are known to be such as the thread can execute."""
         self.buffers = {b.name: b for b in protocol.buffers}
         self.barriers = {b.name: b for b in protocol.barriers}
+        code = [s.op for role in protocol.roles for s in steps(role.body)]
+        maps = [op.tensormap.buffer for op in code if isinstance(op, ops.TmaLoad | ops.TmaStore) and op.tensormap]
+        self.tensor_maps = [self.buffers[name] for name in dict.fromkeys(maps)]
         self.counters = {c.name: c for c in protocol.global_counters}
         self.teams = [t.team for t in self.threads]
         self.mates = [[u for u in self.everyone if self.teams[u] == team] for team in self.teams]
@@ -71,6 +74,12 @@ class ProtocolInstance:
         self._bars: dict[tuple[int, int, int | None], int] = {}
         self._places: dict[tuple[int, int, int | None], Bytes] = {}
         self._kept: list[object] = []
+
+    def describes(self, place: Bytes) -> bool:
+        """Whether bytes of global memory may be those of a tensor map."""
+        return place.space[0] == "global" and any(
+            place.begin < b.offset + b.size and b.offset < place.end for b in self.tensor_maps
+        )
 
     def _crosses(self) -> bool:
         """Whether bytes that threads touch generically may be reached from another CTA."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.protocol import ops
-from tilewright.verify.model_checker import grid
+from tilewright.verify.model_checker import grid, tensor_maps
 from tilewright.verify.model_checker.instance import ProtocolInstance
 from tilewright.verify.model_checker.peers import remote
 from tilewright.verify.model_checker.world import (
@@ -21,6 +21,9 @@ from tilewright.verify.rules import Policy, Rule
 
 ASYNC = frozenset(("tma_load", "tma_store", "tma_write", "tma_reduce", "wgmma", "mma", "tcp", "dsmem"))
 """Engines of the asynchronous proxy."""
+
+UNDER_WAY = ASYNC | {"tensormap"}
+"""Engines whose accesses are not past when their thread goes on; ``tensormap``: a copy reads its descriptor."""
 
 
 def touch(
@@ -43,7 +46,7 @@ def touch(
     if not writes and kind in ("shared", "tmem") and not g.buffers[region.buffer].initialised:
         _there(g, w, t, place, region.buffer)
     if kind == "global":
-        grid.check_conflicts(g, w, t, GlobalAccess(place, writes, t, site, engine), engine not in ASYNC)
+        grid.check_conflicts(g, w, t, GlobalAccess(place, writes, t, site, engine), engine not in UNDER_WAY)
     if engine in ASYNC and kind in ("shared", "global"):
         _fences(g, w, t, place, writes)
     if writes:
@@ -51,6 +54,8 @@ def touch(
         # of a write that the threads of a role share, each writes its own part: the others' stay
         w.bare = frozenset(x for x in w.bare if not x[0].inside(place) or _ours(g, t, x[1], x[3], site))
         w.unfenced = frozenset(x for x in w.unfenced if not x[0].inside(place) or _ours(g, t, x[1], x[2], site))
+        if g.describes(place):
+            tensor_maps.write(g, w, t, place)
     return place
 
 
@@ -64,7 +69,7 @@ def _clear_of_flights(
     for f in w.in_flight:
         if (f.writes or writes) and f.bytes.meets(place) and not _in_order(g, t, engine, private, f):
             own = f.role == g.teams[t]
-            rule = Rule.GROUP if own and f.engine not in ("tma_load", "dsmem") else _clash(f.writes, writes)
+            rule = Rule.GROUP if own and f.queue[0] not in ("tma_load", "dsmem") else _clash(f.writes, writes)
             raise Problem(rule, (f.owner, t), f"{engine} of {g.threads[t].label} meets {f.engine} under way")
 
 
@@ -177,7 +182,7 @@ def close(g: ProtocolInstance, w: World, closes: tuple[tuple[Queue, int], ...], 
         gone = frozenset(f for f in w.in_flight if f.queue == queue and f.number <= upto)
         w.in_flight -= gone
         if by != LANDED:
-            grid.ended(w, by, (GlobalAccess(f.bytes, f.writes, f.owner, 0, f.engine) for f in gone))
+            grid.ended(w, by, gone)
         for f in gone:
             if g.relaxed:
                 # they have yet to acquire that it is done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.protocol import ops
-from tilewright.verify.model_checker import barriers, grid, op_constraints, peers
+from tilewright.verify.model_checker import barriers, grid, op_constraints, peers, tensor_maps
 from tilewright.verify.model_checker.instance import ProtocolInstance, number, ranks
 from tilewright.verify.model_checker.memory import acquire, close, fly, release, touch
 from tilewright.verify.model_checker.world import (
@@ -244,7 +244,7 @@ def _bulk(
                 peers.remote(g, w, t, rank)
                 queue = _copy(g, w, t, op.dst, b, rank, "tma_load")
                 _source(g, w, t, op, queue)
-                _map(g, w, t, op.tensormap, "tma_load", queue, 0)
+                _map(g, w, t, op.tensormap, queue, 0)
         case ops.DsmemCopy():
             b = g.bar(t, op.bar)
             barriers.use(g, w, t, b)
@@ -260,7 +260,7 @@ def _bulk(
                 place = touch(g, w, t, op.dst, name, True)
                 count = w.groups[t]["tma_store"]
                 w.in_flight |= {AsyncAccess(name, t, thread.team, place, True, ("tma_write", t), count)}
-            _map(g, w, t, op.tensormap, "tma_store", ("tma_store", t), w.groups[t]["tma_store"])
+            _map(g, w, t, op.tensormap, ("tma_store", t), w.groups[t]["tma_store"])
         case ops.BulkCommit():
             commit(w, t, "tma_store")
         case ops.BulkWait():
@@ -286,15 +286,14 @@ def _source(g: ProtocolInstance, w: World, t: int, op: ops.TmaLoad, queue: Queue
 
 
 def _map(
-    g: ProtocolInstance, w: World, t: int, region: ops.Region | None, engine: str, queue: Queue, number: int
+    g: ProtocolInstance, w: World, t: int, region: ops.Region | None, queue: Queue, number: int
 ) -> None:  # fmt: skip
     """A copy reads its descriptor: until the copy is done, of a store until it has read its source."""
     if region is None:
         return
-    place = touch(g, w, t, region, "map", False)
-    w.in_flight |= {AsyncAccess(engine, t, g.teams[t], place, False, queue, number)}
-    if any(x == place and u == t for x, u, _ in w.maps):
-        raise Problem(Rule.TENSORMAP, (t,), "a rewritten descriptor is used before it is released and acquired")
+    place = touch(g, w, t, region, "tensormap", False)
+    w.in_flight |= {AsyncAccess("tensormap", t, g.teams[t], place, False, queue, number)}
+    tensor_maps.use(w, t, place)
 
 
 def _cp_async(
@@ -329,12 +328,10 @@ def _tensormap(
         case ops.TensormapReplace():
             place = touch(g, w, t, op.map, "generic", True)
             w.open[t] |= {OpenAccess(place, True, False)}
-            w.maps = frozenset(x for x in w.maps if x[0] != place) | {(place, u, "raw") for u in g.everyone}
         case ops.TensormapRelease():
-            place = g.place(t, op.map)
-            w.maps = frozenset((x, u, "released" if x == place else s) for x, u, s in w.maps)
+            tensor_maps.release(w, t, g.place(t, op.map))
         case ops.TensormapAcquire():
-            w.maps -= {(g.place(t, op.map), t, "released")}
+            tensor_maps.acquire(w, t, g.place(t, op.map))
 
 
 # -- tensor cores --------------------------------------------------------------------------------------------------

@@ -162,6 +162,15 @@ class Causality:
         return self.accesses, tuple(self.known), *(frozenset(d.items()) for d in dicts)
 
 
+class WrittenMap(NamedTuple):
+    """Bytes of a tensor map that a thread may not use yet: who wrote them, and whether that was released."""
+
+    bytes: Bytes
+    thread: int
+    writer: int
+    released: bool
+
+
 @dataclass
 class Problem(Exception):
     """A violation: the rule, the threads, and a message."""
@@ -208,8 +217,8 @@ class World:
     """CTAs that may allocate tensor memory no more."""
     peeked: frozenset[tuple[int, int]] = frozenset()
     """Thread and barrier of every test_wait that returned true and was not looked at yet."""
-    maps: frozenset[tuple[Bytes, int, str]] = frozenset()
-    """Rewritten descriptors: state 'raw' or 'released', with the threads yet to acquire."""
+    maps: frozenset[WrittenMap] = frozenset()
+    """Bytes of tensor maps that were written, by each thread that has not acquired them since."""
     begun: frozenset[int] = frozenset()
     """CTAs of which a thread has moved; the others may not run yet."""
     pool: dict[int, int] = field(default_factory=dict[int, int])
