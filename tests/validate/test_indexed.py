@@ -187,7 +187,7 @@ def test_a_wrong_guard_or_place_of_a_loaded_coordinate_is_refused(name: str, wha
 @pytest.mark.parametrize(
     ("pattern", "wrong"),
     [
-        (r"(ld\.shared\.u64 \s*%rd\d+, \[\w+v_bound)_3_", r"\1_2_"),  # nothing is read of another variable
+        (r"(ld\.shared\.u64 \s*%rd\d+, \[\w+v_bound)_2_", r"\1_1_"),  # nothing is read of another variable
         (r"(st\.shared\.u64 \s*\[\w+v_bound)_3_", r"\1_2_"),
         (r"st\.shared\.u64 \s*\[\w+v_bound_7_[^;]*;", ""),
         (r"\.shared \.align 16 \.u64 (\w+v_bound)_7_", r".shared .align 16 .u64 \1_4_$_0;\n\t\g<0>"),
