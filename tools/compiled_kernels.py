@@ -70,7 +70,10 @@ OTHER_EXAMPLES: dict[str, dict[str, str]] = {
 }
 """Examples without a case in the tests' list, with the dtypes of tensors that don't follow the kernel's float dtype."""
 
-BENCHMARKS = ("grouped", "indexed", "memory_bound", "products", "scan", "sorts", "unaligned")
+BENCHMARKS = (
+    *("attention_backward", "grouped", "indexed", "memory_bound", "products", "scan", "sorts", "unaligned"),
+    *("varlen", "varlen_backward"),
+)
 """Whose ``build`` asks nothing of what it stores."""
 
 
@@ -116,18 +119,18 @@ class _Nothing:
 
 
 def _built(name: str) -> list[Requested]:
-    """What a benchmark's ``build`` stores."""
+    """What a benchmark's ``build`` stores, each once."""
     module = _benchmark(name)
-    found: list[Requested] = []
+    found: dict[str, Requested] = {}
 
     def store(label: str, compile_: Callable[..., Any], **options: Any) -> tuple[Any, float]:
-        found.append(Requested(f"{name}.{label}", "benchmarks", compile_, options))
+        found[label] = Requested(f"{name}.{label}", "benchmarks", compile_, options)
         return _Nothing(), 0.0
 
     module.store = store
     with redirect_stdout(StringIO()):
         module.build(*([""] if module.build.__code__.co_argcount else []))
-    return found
+    return list(found.values())
 
 
 def _benchmark(name: str) -> Any:

@@ -75,6 +75,22 @@ MADE: dict[str, Made] = {
 }
 
 
+def test_what_a_multiple_is_added_to_keeps_its_low_bits() -> None:
+    """A place in shared memory behind a boundary: the bits below the boundary are those of the place alone."""
+    w = Words()
+    threads, rng = w.terms.threads, np.random.default_rng(0)
+    counted = w.terms.of(32, w.terms.atom("parameter", "M", low=0, high=99))
+    for _ in range(300):
+        unit, mask = 1 << rng.integers(2, 12), rng.integers(0, 1 << 14)
+        places = rng.integers(0, 1 << 14, threads) & mask | mask & -mask
+        word = w.terms.add(w.terms.table(32, places), w.terms.scale(counted, int(unit)))
+        bits = w.terms.may_be_set(word)
+        assert all(not ((places + unit * m) & 0xFFFFFFFF & ~bits).any() for m in range(100))
+        below = rng.integers(0, unit, threads) & ~mask
+        found = w.arithmetic.bitwise("or", word, w.terms.table(32, below))
+        assert found is w.terms.add(word, w.terms.table(32, below))
+
+
 @pytest.mark.parametrize("name", BITWISE)
 @pytest.mark.parametrize(("first", "second"), list(product(MADE, MADE)))
 def test_bitwise_operations_and_their_fields(name: str, first: str, second: str) -> None:

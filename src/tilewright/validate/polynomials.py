@@ -75,6 +75,13 @@ def added(a: Interval, b: Interval) -> Interval:
     )
 
 
+def narrower(a: Interval, b: Interval) -> Interval:
+    """The narrower of each end."""
+    (low, high), (first, last) = a, b
+    low = first if low is None or (first is not None and first > low) else low
+    return low, last if high is None or (last is not None and last < high) else high
+
+
 def extreme_interval(name: str, a: Interval, b: Interval) -> Interval:
     """Of the least (``min``) or the greatest (``max``) of both."""
     (l1, h1), (l2, h2), pick = a, b, min if name == "min" else max

@@ -30,6 +30,7 @@ from tilewright.validate.polynomials import (
     Table,
     added,
     multiplied,
+    narrower,
     signed,
     signed_int,
 )
@@ -387,7 +388,7 @@ class Terms:
 
     def lies_in(self, a: Poly, low: int, high: int) -> None:
         """Notes bounds of an integer polynomial that it has whatever its atoms are."""
-        self._intervals[a] = _narrower(self.interval(a), (low, high))
+        self._intervals[a] = narrower(self.interval(a), (low, high))
 
     def _is_product(self, monomial: Monomial) -> bool:
         """A product, a quotient of two variables, or a sum over iterations, which nothing else bounds."""
@@ -402,7 +403,7 @@ class Terms:
         low, high = self._by_terms(a)
         for found in (self._by_factor(a), self._of_a_residue(a)):
             if found is not None:
-                low, high = _narrower((low, high), found)
+                low, high = narrower((low, high), found)
         for monomial, c in a.terms:
             if not isinstance(c, int):
                 continue
@@ -414,7 +415,7 @@ class Terms:
                 if any(m == monomial for m, _ in rest.terms):
                     continue
                 first, last = added(self._by_terms(rest), multiplied((c // factor, c // factor), (least, most)))
-                low, high = _narrower((low, high), (first, last))
+                low, high = narrower((low, high), (first, last))
         return low, high
 
     def _by_factor(self, a: Poly) -> Interval | None:
@@ -469,7 +470,7 @@ class Terms:
                 continue
             other = self.interval(rest)
             part = multiplied((times, times), (0, n - 1))
-            low, high = _narrower((low, high), added(other, part))
+            low, high = narrower((low, high), added(other, part))
         return low, high
 
     def _residues(self, a: Poly) -> list[tuple[Monomial, int, Poly, int]]:
@@ -640,13 +641,6 @@ class Terms:
             return f"{atom.kind}#{atom.id}"
         args = (self.text(a, depth - 1) if isinstance(a, Poly) else str(a)[:40] for a in atom.args)
         return f"{atom.kind}({', '.join(args)})"
-
-
-def _narrower(a: Interval, b: Interval) -> Interval:
-    """The narrower of each end."""
-    (low, high), (first, last) = a, b
-    low = first if low is None or (first is not None and first > low) else low
-    return low, last if high is None or (last is not None and last < high) else high
 
 
 def _numbers(c: Coefficient) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
@@ -38,7 +38,7 @@ from tilewright.validate.registers import EntryRegisters
 from tilewright.validate.terms import Terms
 from tilewright.validate.transport_ir.ops import OPS
 from tilewright.validate.transport_ir.parameters import scalar_parameter
-from tilewright.validate.transport_ir.plan import LaunchGrid, Plan
+from tilewright.validate.transport_ir.plan import BranchedLoop, LaunchGrid, Plan
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.unswitched import Unswitched, unswitched
 from tilewright.validate.values import Value, Values
@@ -88,6 +88,8 @@ class _Comparison:
         self.maps = [op.hint.data for op in kernel.body.block.ops if isinstance(op, a.TensorMap)]
         self.unswitched: dict[t.For, Expr] = {}
         """Loops of the IR that are compared as two, with the condition of the first one."""
+        self.kept: dict[t.For, None] = {}
+        """Loops of at most one iteration that the PTX has, too."""
 
     def _begin(self) -> None:
         """Nothing is known of values."""
@@ -127,12 +129,14 @@ class _Comparison:
         return tuple((op, tuple(sorted(lines))) for op, lines in ops.items())
 
     def _run_unswitched(self, module: Module, most: int) -> tuple[Difference, ...]:
-        """``_run``, again for each loop that turns out to be two in the PTX."""
+        """``_run``, again for each loop that turns out to be two in the PTX, or one where a branch was expected."""
         while True:
             try:
                 return self._run(module, most)
             except Unswitched as found:
                 self.unswitched[found.loop] = found.guard
+            except _Kept as found:
+                self.kept[found.loop] = None
 
     def _run(self, module: Module, most: int) -> tuple[Difference, ...]:
         """Evaluate both sides and compare."""
@@ -150,7 +154,9 @@ class _Comparison:
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
         launch = LaunchGrid(self.grid, self.most_ctas, ctas, names)
         library = Library(self.values)
-        plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, library, OPS, self.unswitched)
+        plan = Plan(
+            self.kernel, self.values, launch, element_bytes, versioned, library, OPS, self.unswitched, self.kept
+        )
         plan.run()
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)
@@ -260,6 +266,14 @@ def _named(hint: str, number: str) -> str:
     return rf"\d(v_)?{re.escape(hint)}{number}(_\$_0)?$"
 
 
+class _Kept(Exception):
+    """Raised where the PTX has a loop for one of at most one iteration."""
+
+    def __init__(self, loop: t.For):
+        super().__init__(loop.counter.data)
+        self.loop = loop
+
+
 class _Pairing:
     """Which loop of the IR a loop of the PTX is: the first of its region that is entered under the same condition."""
 
@@ -279,12 +293,24 @@ class _Pairing:
         free = [loop for loop in self.regions[parent].loops if loop.name not in self.entries]
         chosen = next((x for x in free if (x.around if top else x.entry) == entry), None)
         if chosen is None:
+            self._keep(x for x, at in self._branched(parent) if (at.around if top else at.entry) == entry)
             chosen = next((x for x in free if self.cases.both(x.around, entry) != 0), None)
         if chosen is None:
             self._unswitch(parent, entry)
+            self._keep(x for x, at in self._branched(parent) if self.cases.both(at.around, entry) != 0)
             raise Undecided("a loop that the IR has not", f"line {line}")
         self.entries[chosen.name] = entry
         return chosen.name
+
+    def _branched(self, parent: str) -> list[tuple[t.For, BranchedLoop]]:
+        """Loops of a region that are compared as branches."""
+        return [(op, at) for op, at in self.plan.branched.items() if at.region == parent]
+
+    def _keep(self, loops: Iterable[t.For]) -> None:
+        """Raises ``_Kept`` for the first of some loops that is of the kernel's text."""
+        found = next((x for x in loops if x in self.plan.kernel.walk()), None)
+        if found is not None:
+            raise _Kept(found)
 
     def _unswitch(self, parent: str, entry: Condition) -> None:
         """Raises ``Unswitched`` where a loop that is taken is this one, too."""

@@ -105,7 +105,10 @@ def may_be_set(terms: TermStore, a: Poly) -> int:
         return own
     apart = _of_pieces(terms, a.width, rest)
     others = _even(terms, terms.interned(a.width, dict(rest))) if apart is None else apart
-    return own | others if not own & others else _even(terms, a)
+    if not own & others:
+        return own | others
+    unit = others & -others  # below it the word has the bits of what depends on the thread alone: nothing is carried
+    return own & (unit - 1) | _even(terms, a) & -unit
 
 
 def is_of_pieces(terms: TermStore, a: Poly) -> bool:

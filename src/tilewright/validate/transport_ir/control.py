@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import OWN, Expr, FloorDiv, Max, Min, Mod, Sym
+from tilewright.base.expr import OWN, Expr, FloorDiv, Mod, Sym
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -18,7 +18,7 @@ from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import Carried, LoopBody
 from tilewright.validate.terms import Terms
 from tilewright.validate.transport_ir.accesses import integers
-from tilewright.validate.transport_ir.plan import Plan
+from tilewright.validate.transport_ir.plan import BranchedLoop, Plan
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.unswitched import in_branches
 from tilewright.validate.values import Value
@@ -34,7 +34,7 @@ def name_integer(plan: Plan, op: t.Let) -> None:
         n, numerator = value.denominator.constant, plan.expr(value.numerator)
         if n is not None and 1 < n <= MOST_ELEMENTS and isinstance(numerator, Poly):
             plan.cases.remainder(numerator, n)
-    plan.bind(op.symbol.data, plan.expr(value))
+    plan.let(op.symbol.data, value)
 
 
 def name_loaded(plan: Plan, op: t.Bind) -> None:
@@ -166,6 +166,7 @@ def _name_coordinates(
         for i in others:
             rows = values.mul(rows, counted[i])
         row, level = _band(plan, program, rows, counted[which], op.group.data)
+        plan.below(row, rows)
         plan.below(level, counted[which])
         for i, digit in zip(others, _digits(plan, row, [counted[i] for i in others]), strict=True):
             found[i] = digit
@@ -258,11 +259,13 @@ def repeat(plan: Plan, op: t.For) -> None:
         plan.bind(op.counter.data, begin)
         plan.block(op.body.block)
         return
-    if _at_most_once(op):
+    runs = _runs(plan, op)
+    if _at_most_once(plan, op):
+        plan.branched[op] = BranchedLoop(plan.region.name, plan.holds, plan.cases.both(plan.holds, runs))
         plan.bind(op.counter.data, begin)
-        plan.under(_runs(plan, op), lambda: plan.block(op.body.block))
+        plan.under(runs, lambda: plan.block(op.body.block))
         return
-    loop(plan, op, begin, step, end, lambda value: plan.bind(op.counter.data, value))
+    loop(plan, op, begin, step, end, lambda value: plan.bind(op.counter.data, plan.beside_numbers(value, runs)))
 
 
 def _once(plan: Plan, op: t.For) -> bool:
@@ -271,21 +274,13 @@ def _once(plan: Plan, op: t.For) -> bool:
     return begin is not None and end is not None and step is not None and begin < end <= begin + step
 
 
-def _at_most_once(op: t.For) -> bool:
-    """The text of the loop's end says that it makes no second iteration: a branch, also in the PTX."""
-    begin, step, most = op.begin.expr.constant, op.step.expr.constant, _most(op.end.expr)
+def _at_most_once(plan: Plan, op: t.For) -> bool:
+    """The text of the loop's end says that it makes no second iteration: a branch, also in the PTX, but for those of
+    which it was found to have a loop."""
+    if op in plan.kept:
+        return False
+    begin, step, most = op.begin.expr.constant, op.step.expr.constant, plan.ends(op.end.expr)[1]
     return begin is not None and step is not None and most is not None and most <= begin + step
-
-
-def _most(e: Expr) -> int | None:
-    """An upper bound of an expression that its form implies; None if there is none."""
-    if isinstance(e, Min | Max):
-        known = [most for x in e.args if (most := _most(x)) is not None]
-        enough = known if isinstance(e, Min) or len(known) == len(e.args) else []
-        return (min if isinstance(e, Min) else max)(enough, default=None)
-    if isinstance(e, Mod) and (e.denominator.constant or 0) > 0:
-        return (e.denominator.constant or 0) - 1
-    return e.constant
 
 
 def loop(
@@ -415,7 +410,7 @@ def _advanced(plan: Plan, block: Block, counter: str, loops: tuple[str, ...]) ->
         elif isinstance(op, t.For):
             by = _advanced_by_loop(plan, op, counter, loops)
         elif isinstance(op, t.Let):
-            plan.bind(op.symbol.data, plan.expr(op.value.expr))
+            plan.let(op.symbol.data, op.value.expr)
         elif isinstance(op, t.Bind):
             plan.bind(op.symbol.data, plan.bounds.value(op, loops))
         elif isinstance(op, t.If | a.Elected | t.Programs):
@@ -435,7 +430,7 @@ def _advanced_by_loop(plan: Plan, op: t.For, counter: str, loops: tuple[str, ...
         return None
     if _once(plan, op):
         return _advanced(plan, op.body.block, counter, loops)
-    if _at_most_once(op):
+    if _at_most_once(plan, op):
         inner = _advanced(plan, op.body.block, counter, loops)
         return None if inner is None else plan.values.select(_runs(plan, op), inner, plan.terms.const(0, 0))
     name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")

@@ -5,8 +5,9 @@ Nothing here is shared with the code generator: the meaning of an op is taken fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -40,7 +41,7 @@ from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import Memory
 from tilewright.validate.needs import Fact
-from tilewright.validate.polynomials import Poly
+from tilewright.validate.polynomials import Interval, Poly, extreme_interval, narrower
 from tilewright.validate.ptx_declarations import DYNAMIC
 from tilewright.validate.regions import NOTHING, Event, LoopBody, Operand
 from tilewright.validate.scalars import Scalars
@@ -61,6 +62,16 @@ class LaunchGrid:
     shared_names: Mapping[SSAValue, str]
 
 
+@dataclass(frozen=True)
+class BranchedLoop:
+    """A loop of at most one iteration that is evaluated as a branch: the region that it stands in, where it is asked
+    there whether it makes one, and where it does."""
+
+    region: str
+    around: Condition
+    entry: Condition
+
+
 class Plan:
     """Evaluates one kernel of Transport IR."""
 
@@ -74,8 +85,11 @@ class Plan:
         library: Callable[..., Value],
         handlers: Mapping[type[Operation], Callable[[Plan, Any], None]],
         unswitched: Mapping[t.For, Expr] = MappingProxyType({}),
+        kept: Collection[t.For] = (),
     ):
-        self.kernel, self.launch, self.handlers, self.unswitched = kernel, launch, handlers, unswitched
+        self.kernel, self.launch, self.handlers = kernel, launch, handlers
+        self.unswitched, self.kept = unswitched, kept
+        self.branched: dict[t.For, BranchedLoop] = {}
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.arithmetic = Arithmetic(values)
         self.floats = self.arithmetic.floats
@@ -117,6 +131,10 @@ class Plan:
         self.named: dict[SSAValue, Poly] = {}
         """By buffer, the integers that were loaded to be named."""
         self.region = LoopBody("kernel", self.cases.true, 0, kernel.sym_name.data)
+        self._ends: dict[Value, Interval] = {}
+        """Bounds that the form of an expression implies, by the value that it is named for."""
+        self._operands: dict[Value, tuple[str, list[Value]]] = {}
+        """By the value that is named for it, the integers of which an expression is the least or the greatest."""
         self._exprs: dict[Expr, Value] = {}
         self._predicates: dict[Expr, Condition] = {}
 
@@ -185,6 +203,41 @@ class Plan:
         self.symbols[name] = value
         self.bound.add(name)
         self._exprs, self._predicates = {}, {}
+
+    def let(self, name: str, e: Expr) -> None:
+        """Names the value of an expression."""
+        value = self.expr(e)
+        self._ends[value] = narrower(self._ends.get(value, (None, None)), self.ends(e))
+        if isinstance(e, Min | Max):
+            self._operands[value] = "min" if isinstance(e, Min) else "max", [self.expr(arg) for arg in e.args]
+        self.bind(name, value)
+
+    def beside_numbers(self, value: Value, holds: Condition) -> Value:
+        """What is named for the least, or the greatest, of several integers, without the numbers that it is not where
+        ``holds``."""
+        name, operands = self._operands.get(value, ("min", [value]))
+        others: list[Value] = []
+        for operand in operands:
+            apart = self.values.sub(operand, value) if name == "min" else self.values.sub(value, operand)
+            beyond = self.values.test(lambda p: self.cases.at_least(p, 1), apart)
+            if self.values.number(operand) is None or not self.cases.implies(holds, beyond):
+                others.append(operand)
+        if not others or len(others) == len(operands):
+            return value
+        return reduce(lambda x, y: self.values.lift(partial(self.arithmetic.extreme, name), x, y), others)
+
+    def ends(self, e: Expr) -> Interval:
+        """Bounds of an expression that its form implies, whatever the arguments are: what LLVM knows of it, too."""
+        match e:
+            case Min(args) | Max(args):
+                name = "min" if isinstance(e, Min) else "max"
+                return reduce(lambda x, y: extreme_interval(name, x, y), map(self.ends, args))
+            case Mod(_, n) if (n.constant or 0) > 0:
+                return 0, (n.constant or 0) - 1
+            case Sym(name):
+                return self._ends.get(self.symbol(name), (None, None))
+            case _:
+                return e.constant, e.constant
 
     def restore(self, symbols: dict[str, Value]) -> None:
         """Names stand again for what they stood for."""
