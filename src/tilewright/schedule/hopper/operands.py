@@ -461,7 +461,9 @@ class Analysis:
         load = source_of(value)[0].owner
         if not isinstance(load, tile.Load | tile.Gather) or ends_with_tensor(value, axis):
             return tuple(self.candidates(value, role, n))
-        clipped = tuple(self.candidates(value, role, n, clipped=True))
+        operands = [operand for product in self.products for operand in (product.a, product.b)]
+        alone = sum(source_of(operand)[0].owner is load for operand in operands) == 1  # else one map serves them all
+        clipped = tuple(self.candidates(value, role, n, clipped=True)) if alone else ()
         left = source_of(op.a)[0].owner
         computed = not (isinstance(left, tile.Load) or (isinstance(left, tile.Gather) and paged_tile(left)))
         if clipped or role is OperandRole.A or not computed:
