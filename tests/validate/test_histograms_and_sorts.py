@@ -71,7 +71,8 @@ def differences(name: str, text: str) -> tuple[Difference, ...]:
 
 
 DECIDED = ["bins", "many bins", "ranks", "masked", "dropout", "float16 ascending", "float32 ascending",
-           "int8 descending", "greatest of bfloat16", "narrow rows across warps"]  # fmt: skip
+           "int8 descending", "greatest of bfloat16", "narrow rows across warps", "float8_e4m3fn ascending",
+           "float8_e4m3fn descending", "bool ascending"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DECIDED)
@@ -144,6 +145,11 @@ SORTED = {
     "another lane": ("greatest of bfloat16", r"(shfl\.sync\.idx\.b32\s+[^,]+, [^,]+, )(%r\d+)", r"\g<1>%r1"),
     "another bit of the key": ("greatest of bfloat16", r"(shl\.b32 \t%r\d+, %r\d+), 31;", r"\1, 30;"),
     "another padding": ("float16 ascending", r", 2147483647(?=[,;])", ", 2147483646"),
+    "bytes exchanged": ("float8_e4m3fn ascending", r"(prmt\.b32\s+%r\d+), (%r\d+), (%r\d+),", r"\1, \3, \2,"),
+    "another type": ("float8_e4m3fn ascending", r"cvt\.rn\.f16x2\.e4m3x2", "cvt.rn.f16x2.e5m2x2"),
+    "the lesser of bytes": ("float8_e4m3fn descending", r"max\.s32", "min.s32"),
+    "one bit of the key": ("bool ascending", r"(and\.b32\s+%r\d+, %r\d+), -1073741824;", r"\1, -2147483648;"),
+    "where it is 0": ("bool ascending", r"setp\.ne\.s32(\s+%p\d+, %r\d+), 0;", r"setp.eq.s32\1, 0;"),
 }
 
 

@@ -229,3 +229,16 @@ def test_the_upper_bits_of_a_negative_number_have_no_sign() -> None:
         == (1 << 63) - 1
     )
     assert made.number(made.terms.field(minus_one, 0, 64, 0), {}) == (1 << 64) - 1
+
+
+@pytest.mark.parametrize("low", [16, 25, 30, 31])
+@pytest.mark.parametrize("number", [0, 1, -1, 2, -2, 63, -64, 64, -32768, 32767, 32768])
+def test_upper_bits_with_their_sign_are_a_number_where_the_bits_are(low: int, number: int) -> None:
+    """Also of numbers that they do not say."""
+    made = Evaluated()
+    terms, x = made.terms, made.word(32, "x")
+    said = made.arithmetic.shifted("shr", x, terms.const(32, low), signed=True)
+    holds = made.arithmetic.compare("eq", "s32", said, terms.const(32, number))
+    words = {w + d for w in (*WORDS, number << low) for d in (-1, 0, 1, (1 << low) - 1, 1 << low)}
+    for word in (w % (1 << 32) for w in words):
+        assert made.holds(holds, {"x": word}) == (signed(word, 32) >> low == number), word

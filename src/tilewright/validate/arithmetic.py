@@ -15,7 +15,17 @@ import numpy as np
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
-from tilewright.validate.polynomials import Atom, Coefficient, Field, Interval, Monomial, Poly, Table, extreme_interval
+from tilewright.validate.polynomials import (
+    Atom,
+    Coefficient,
+    Field,
+    Interval,
+    Monomial,
+    Poly,
+    Table,
+    extreme_interval,
+    signed_int,
+)
 from tilewright.validate.readings import LEAST_BITS, Reader, Readings
 from tilewright.validate.reciprocals import Reciprocals
 from tilewright.validate.regions import Need
@@ -752,7 +762,12 @@ class Arithmetic:
                 return cases.true if (difference == 0) == (name == "eq") else 0
             first = min(apart, terms.scale(apart, -1), key=_sign)
             numbers = [i for m, _ in first.terms for i in m]
-            if len(first.terms) == 1 and len(numbers) == 1 and terms.atoms[numbers[0]].high == 1:
+            if (said := self._said_by_upper_bits(first)) is not None:
+                bits, value = said
+                half = 1 << (bits.bits - 1)
+                inside = -half <= value < half
+                found = self._in_range(bits, value % (2 * half), 1, 2 * half) if inside else 0
+            elif len(first.terms) == 1 and len(numbers) == 1 and terms.atoms[numbers[0]].high == 1:
                 found = self._in_range(terms.atoms[numbers[0]], 0, 1, 2)
             else:
                 pieces = terms.pieces(first)
@@ -765,6 +780,23 @@ class Arithmetic:
             return cases.any(self.compare_data("eq", kind, a, terms.const(a.width, n)) for n in numbers)
         found = self.test("lt.s" if kind[0] == "s" else "lt.u", a, b)
         return found if name in ("lt", "gt") else cases.negate(found)
+
+    def _said_by_upper_bits(self, p: Poly) -> tuple[Atom, int] | None:
+        """Where a value is what the upper bits of a word say with their sign, and a number: these bits, and what they
+        say where the value is 0."""
+        terms = [(self.terms.atoms[m[0]], c) for m, c in p.terms if len(m) == 1 and isinstance(c, int)]
+        if len(terms) != 2 or any(m != () and len(m) != 1 for m, _ in p.terms):
+            return None
+        number = next((c for m, c in p.terms if m == ()), 0)
+        for (atom, c), (other, d) in (terms, terms[::-1]):
+            field, sign = (x.args[0] if x.kind == "field" else None for x in (atom, other))
+            if not isinstance(field, Field) or not isinstance(number, int) or field.count >= p.width:
+                continue
+            top = field.low + field.count - 1
+            is_sign = top + 1 == self.terms.atoms[field.base].bits and sign == Field(field.base, top, 1)
+            if is_sign and c in (1, -1) and d == -c << field.count:
+                return atom, signed_int(-c * number, p.width)
+        return None
 
     def _word(self, p: Poly) -> tuple[Atom, int, int] | None:
         """The data, its sign and the number, where a word is one piece of data, or its negation, and a number."""

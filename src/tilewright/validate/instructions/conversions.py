@@ -44,7 +44,8 @@ def _cvt(machine: Instructions, i: Instruction) -> None:
         return
     if source in ("e4m3x2", "e5m2x2"):
         word = machine.get(i.operands[1], 16)
-        parts = [values.apply(16, f"cvt.f16.{source[:4]}", values.field(word, 8 * k, 8, 8)) for k in (0, 1)]
+        bytes_ = (values.field(word, 8 * k, 8, 8) for k in (0, 1))
+        parts = (values.lift(lambda x: machine.terms.data(16, 16, f"cvt.f16.{source[:4]}", x), b) for b in bytes_)
         low, high = (values.field(p, 0, 16, 32) for p in parts)
         machine.result(i.operands[0], values.add(low, values.scale(high, 1 << 16)))
         return

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tilewright.ptx.syntax import (
-    Instruction,
-    Pair,
-    Vector,
-)
+from tilewright.ptx.syntax import Immediate, Instruction, Operand, Pair, Register, Vector
 from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.polynomials import Poly
@@ -75,6 +71,17 @@ def _add(machine: Instructions, i: Instruction) -> None:
         return machine.values.lift(lambda x, y: reciprocals.added(x, y, terms.add(x, y)), a, b)
 
     _binary(machine, i, integers, machine.floats.add)
+    if i.modifiers[-1] in ("s64", "u64"):
+        _sum_rests_on_half(machine, *i.operands)
+
+
+def _sum_rests_on_half(machine: Instructions, target: Operand, word: Operand, number: Operand) -> None:
+    """The lower half of a word and a number rests on what the lower half of the word does: their sum modulo 2**32."""
+    if isinstance(word, Register) and word.name in machine.halves and isinstance(number, Immediate):
+        plain = machine.values.lift(machine.terms.add, machine.get(word, 64), machine.get(number, 64))
+        if isinstance(target, Register) and plain == machine.program.value(target.name):
+            machine.used = machine.halves[word.name]
+            machine.rests_on_half(target)
 
 
 def _sub(machine: Instructions, i: Instruction) -> None:

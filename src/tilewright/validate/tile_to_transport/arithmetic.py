@@ -216,7 +216,7 @@ class ElementFunctions:
 
     def cast(self, x: Fingerprints, source: DType, target: DType) -> Fingerprints:
         """A conversion: none where every value is representable, and 0 and infinities stay what they are."""
-        if source == target or _exact(source, target):
+        if source == target or is_exact(source, target):
             return x
         if target.is_float and source.is_int and target != _F32:
             return self.cast(self.cast(x, source, _F32), _F32, target)  # integers go to every float through f32
@@ -229,7 +229,7 @@ class ElementFunctions:
         return np.where(kept, x, result)
 
 
-def _exact(source: DType, target: DType) -> bool:
+def is_exact(source: DType, target: DType) -> bool:
     """Every value of ``source`` is one of ``target``, and its terms stand for values: those of 32 bits and more are
     polynomials that wrap."""
     if source.is_float and target.is_float:

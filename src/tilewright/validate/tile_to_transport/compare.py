@@ -79,7 +79,7 @@ def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterat
 
 
 def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path) -> Iterator[Unlike]:
-    program = SourceFacts.of(source)
+    program = SourceFacts.of(source, reals=of_reals(lowered))
     gates = (op for op in operations(lowered) if isinstance(op, t.For) and is_gate(op))
     if source.gate is None and any(op.counter.data not in program.streams for op in gates):
         raise Undecided("a gate that the program has not")

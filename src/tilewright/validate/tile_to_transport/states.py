@@ -9,42 +9,85 @@ words of it are told apart by 32 bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.base.dtypes import f32
+from tilewright.lang.enums import BinaryFn
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import tile_type
+from tilewright.transport import dialect as t
 from tilewright.validate.tile_to_transport.fingerprints import Fingerprints, key, mix, unmix
 
 _HALF = np.uint64(32)
 _LOW = np.uint64((1 << 32) - 1)
 
 
-class StateFunction:
-    """The function of a scan. ``outside`` names the scalars that it reads besides."""
+@dataclass(frozen=True)
+class Step:
+    """An op of a function: its kind, what it says, its operands and its result."""
 
-    def __init__(self, scan: tile.Scan, outside: Mapping[SSAValue, str]):
+    kind: type[Operation]
+    said: tuple[object, ...]
+    operands: tuple[SSAValue, ...]
+    result: SSAValue
+
+
+class StateFunction:
+    """The function of a scan. ``outside`` names the scalars that it reads besides. In arithmetic of ``reals`` a product
+    and a sum may be one op."""
+
+    def __init__(self, scan: tile.Scan, outside: Mapping[SSAValue, str], *, reals: bool = False):
         self.ops, self.results = scan.combining
         self.arguments, self.count = tuple(scan.body.block.args), scan.count
         self.outside = {v: name for v, name in outside.items() if any(v in op.operands for op in self.ops)}
         numbers = {v: str(i) for i, v in enumerate((*self.arguments, *(op.results[0] for op in self.ops)))}
         named = {**self.outside, **numbers}
         self._name = tuple((op.name, *(named.get(v) for v in op.operands), _said(op)) for op in self.ops)
+        steps = [Step(type(op), _said(op), tuple(op.operands), op.results[0]) for op in self.ops]
+        self.forms = [steps, self._contracted(steps)] if reals else [steps]
+        """The ops by which it may be applied."""
+
+    def _contracted(self, steps: Sequence[Step]) -> list[Step]:
+        """Each product of f32 that only a sum reads is a multiply-add with it."""
+        reads = [v for step in steps for v in step.operands] + list(self.results)
+        products: dict[SSAValue, Operation] = {op.results[0]: op for op in self.ops if _is_f32(op, BinaryFn.MUL)}
+        found: list[Step] = []
+        for step in steps:
+            inner = next((v for v in step.operands if v in products and reads.count(v) == 1), None)
+            if inner is not None and _is_f32(step.result.owner, BinaryFn.ADD):
+                (other,) = (v for v in step.operands if v is not inner)
+                found = [each for each in found if each.result is not inner]
+                step = Step(t.Fma, (), (*products[inner].operands, other), step.result)
+            found.append(step)
+        return found
 
     def applied(
         self, ops: Sequence[Operation], is_outside: Callable[[SSAValue, str], bool]
     ) -> tuple[list[SSAValue], list[SSAValue]] | None:
-        """What the function is applied to and what it makes of that, where ``ops`` are its own on other operands."""
+        """What the function is applied to and what it makes of that, where the last ``ops`` are its own on other
+        operands."""
+        forms = (steps for steps in self.forms if len(steps) <= len(ops))
+        matched = (self._matched(steps, ops[-len(steps) :], is_outside) for steps in forms)
+        return next((found for found in matched if found is not None), None)
+
+    def _matched(
+        self, steps: Sequence[Step], ops: Sequence[Operation], is_outside: Callable[[SSAValue, str], bool]
+    ) -> tuple[list[SSAValue], list[SSAValue]] | None:
         found: dict[SSAValue, SSAValue] = {}
-        for mine, theirs in zip(self.ops, ops, strict=True):
-            if _said(mine) != _said(theirs) or len(mine.operands) != len(theirs.operands):
+        for mine, theirs in zip(steps, ops, strict=True):
+            if mine.kind is not type(theirs) or len(mine.operands) != len(theirs.operands):
                 return None
             for x, y in zip(mine.operands, theirs.operands, strict=True):
                 if not is_outside(y, self.outside[x]) if x in self.outside else found.setdefault(x, y) != y:
                     return None
-            found[mine.results[0]] = theirs.results[0]
+            found[mine.result] = theirs.results[0]
+        if any(step.said != _said(op) for step, op in zip(steps, ops, strict=True) if step.kind is not t.Fma):
+            return None
         made = [found[v] for v in self.results if v in found and v not in self.arguments]
         if len(set(made)) < self.count or any(v not in found for v in self.arguments):
             return None
@@ -54,48 +97,54 @@ class StateFunction:
     def into(self, state: Sequence[Fingerprints]) -> list[Fingerprints]:
         """The pair, or more, of a state's values: all of them enter the first."""
         if self.count == 1:
-            x = mix(state[0], self._key())
+            x = mix(state[0], self.key())
             return [x >> _HALF, x & _LOW]
         rest = list(state[1:])
-        first = mix(state[0], self._key()) + self._of_rest(rest)
-        return [first, *(mix(x, self._key(i)) + mix(first, self._key("tail", i)) for i, x in enumerate(rest))]
+        first = mix(state[0], self.key()) + self._of_rest(rest)
+        return [first, *(mix(x, self.key(i)) + mix(first, self.key("tail", i)) for i, x in enumerate(rest))]
 
     def back(self, image: Sequence[Fingerprints]) -> list[Fingerprints]:
         """A state's values, of their image."""
         first, *others = image
         if self.count == 1:
-            return [unmix((first << _HALF) | others[0], self._key())]
-        rest = [unmix(x - mix(first, self._key("tail", i)), self._key(i)) for i, x in enumerate(others)]
-        return [unmix(first - self._of_rest(rest), self._key()), *rest]
+            return [unmix((first << _HALF) | others[0], self.key())]
+        rest = [unmix(x - mix(first, self.key("tail", i)), self.key(i)) for i, x in enumerate(others)]
+        return [unmix(first - self._of_rest(rest), self.key()), *rest]
 
     def joined(self, before: Sequence[Fingerprints], after: Sequence[Fingerprints]) -> list[Fingerprints]:
         """The image of two words, one behind the other."""
         power = _power(before[0])
         rest = [b + power * d for b, d in zip(before[1:], after[1:], strict=True)]
-        return [self._cut(x) for x in (before[0] + after[0], *rest)]
+        return [self.cut(x) for x in (before[0] + after[0], *rest)]
 
     def running(self, images: Sequence[Fingerprints], axis: int) -> list[Fingerprints]:
         """The images of all beginnings along an axis."""
         first = np.cumsum(images[0], axis, dtype=np.uint64)
         power = _power(first - images[0])
-        return [self._cut(x) for x in (first, *(np.cumsum(b * power, axis, dtype=np.uint64) for b in images[1:]))]
+        return [self.cut(x) for x in (first, *(np.cumsum(b * power, axis, dtype=np.uint64) for b in images[1:]))]
+
+    def matrix(self, image: Sequence[Fingerprints]) -> tuple[Fingerprints, ...]:
+        """The first row of the matrix (5**a, b; 0, 1) of a word, by which words are multiplied, too."""
+        return (_power(image[0]), *image[1:])
 
     def __call__(self, *values: Fingerprints) -> list[Fingerprints]:
         """The function of two states."""
         return self.back(self.joined(self.into(values[: self.count]), self.into(values[self.count :])))
 
-    def value(self, place: int) -> Callable[..., Fingerprints]:
-        """One of its values alone."""
-        return lambda *values: self(*values)[place]
-
     def _of_rest(self, rest: Sequence[Fingerprints]) -> Fingerprints:
-        return np.asarray(sum(mix(x, self._key("head", i)) for i, x in enumerate(rest)))
+        return np.asarray(sum(mix(x, self.key("head", i)) for i, x in enumerate(rest)))
 
-    def _cut(self, x: Fingerprints) -> Fingerprints:
+    def cut(self, x: Fingerprints) -> Fingerprints:
+        """The bits of a number by which words are told apart."""
         return x & _LOW if self.count == 1 else x
 
-    def _key(self, *what: object) -> int:
+    def key(self, *what: object) -> int:
+        """A key of this function's own."""
         return key("state", *self._name, *what)
+
+
+def _is_f32(op: object, fn: BinaryFn) -> bool:
+    return isinstance(op, tile.Binary) and op.fn.data is fn and tile_type(op.a).element == f32
 
 
 def _said(op: Operation) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.tile_to_transport.arithmetic import Combined, ElementFunctions, of_reals
+from tilewright.validate.tile_to_transport.bounded_states import BoundedStates
 from tilewright.validate.tile_to_transport.facts import SymbolFacts
 from tilewright.validate.tile_to_transport.fingerprints import (
     COUNTED,
@@ -33,7 +34,7 @@ from tilewright.validate.tile_to_transport.fingerprints import (
 )
 from tilewright.validate.tile_to_transport.integers import ALWAYS, Bounds, Integers, Number, Numbers, merged
 from tilewright.validate.tile_to_transport.recurrence import Claims, run_loop
-from tilewright.validate.tile_to_transport.scalars import Body, Scalar
+from tilewright.validate.tile_to_transport.scalars import Body, Scalar, Widened
 from tilewright.validate.tile_to_transport.segments import LoopSegment, StoredElements
 from tilewright.validate.tile_to_transport.states import StateFunction
 from tilewright.validate.tile_to_transport.values import Atoms, GuardedTerms, chosen, same, weight, where, without
@@ -112,17 +113,18 @@ class SourceFacts:
     scans."""
 
     streams: frozenset[str]
-    functions: tuple[StateFunction, ...]
+    functions: tuple[BoundedStates, ...]
 
     @staticmethod
-    def of(source: tile.Kernel) -> SourceFacts:
-        """Of a kernel."""
+    def of(source: tile.Kernel, *, reals: bool = False) -> SourceFacts:
+        """Of a kernel; arithmetic may be that of ``reals``."""
         scalars: dict[SSAValue, str] = {
             a: n.data for n, a in zip(source.arg_names, source.body.block.args, strict=True)
         }
         scans = [op for op in operations(source) if isinstance(op, tile.Scan) and op.function is None]
         streams = (op.counter.data for op in operations(source) if isinstance(op, tile.StreamLoop))
-        return SourceFacts(frozenset(streams), tuple(StateFunction(op, scalars) for op in scans))
+        functions = (StateFunction(op, scalars, reals=reals) for op in scans)
+        return SourceFacts(frozenset(streams), tuple(map(BoundedStates, functions)))
 
 
 class Threads:
@@ -133,6 +135,7 @@ class Threads:
         self.inner = False
         """Inside of a loop that is no part of a stream: the steps of a product of matrices by ordinary arithmetic."""
         self.arithmetic = ElementFunctions(reals=of_reals(kernel), accurate=kernel.numerics.data == Numerics.ACCURATE)
+        self.widened = Widened(self.arithmetic)
         self.tid = np.arange(self.count).reshape(-1, 1)
         self.integers = Integers({t.THREAD: self.tid, t.REGISTER: np.zeros((1, 1), np.int64)})
         self.held: dict[SSAValue, GuardedTerms] = {}
@@ -367,7 +370,8 @@ class Threads:
         """What a step begins with or leaves, without a guard."""
         lasts = all(form in self.integers.forms and counter not in self.integers.forms[form].symbols
                     for form in value.guard)  # fmt: skip
-        return value.flat() if self.path.inside and lasts else value.folded(self.arithmetic, kind)
+        flat = self.path.inside and lasts and not value.whole
+        return value.flat() if flat else value.folded(self.arithmetic, kind)
 
     def _beyond_step(self, need: Atoms, counter: str) -> Atoms:
         """Bounds without which a value is not known, after the step they speak of: nothing tells any longer whether
@@ -474,9 +478,9 @@ class Threads:
             size = size_of(buffer)
             given[arg] = self.held[buffer].at(lambda x, at=at, size=size: _picked(x, at, size))
         live = self.resolved(self.integers.bounds(op.live.expr))
-        results = Body(self.arithmetic, self.integers, self.resolved, self.program.functions, contracts=self.inner).run(
-            op, given
-        )
+        functions, widened = self.program.functions, self.widened
+        body = Body(self.arithmetic, self.integers, self.resolved, functions, widened, contracts=self.inner)
+        results = body.run(op, given)
         for buffer, value in zip(op.outputs, results, strict=True):
             self.write(buffer, _wide(value, count), live, first, count)
 
@@ -594,6 +598,7 @@ class Threads:
             bounds = self.resolved(self.integers.bounds(guard_of(op)))
             value = self.held[op.buffer]
             value = self.known(replace(value, need=merged(value.need, need)) if need else value)
+            value = value.named(bounds.atoms)
             at = [] if op.scattered is None else [self.integers(e) for e in op.scattered.at]
             self.stores.append(StoredElements(tensor, fn, self.around, [*coords, *at], value, bounds, place_of(op)))
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}

@@ -15,6 +15,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, program_index, tile_type
 from tilewright.validate.tile_to_transport.arithmetic import Combined, ElementFunctions
+from tilewright.validate.tile_to_transport.bounded_states import BoundedStates
 from tilewright.validate.tile_to_transport.facts import SymbolFacts
 from tilewright.validate.tile_to_transport.fingerprints import COUNTED, Fingerprints, bins_of, fingerprints, key, mix
 from tilewright.validate.tile_to_transport.integers import ALWAYS, Bounds, Integers, Number, Numbers
@@ -22,7 +23,6 @@ from tilewright.validate.tile_to_transport.recurrence import Claims, run_loop
 from tilewright.validate.tile_to_transport.scalars import computed, constant_terms
 from tilewright.validate.tile_to_transport.segments import LoopSegment, StoredElements
 from tilewright.validate.tile_to_transport.sorting import Network
-from tilewright.validate.tile_to_transport.states import StateFunction
 from tilewright.validate.tile_to_transport.threads import loaded
 from tilewright.validate.tile_to_transport.values import GuardedTerms, weight
 from tilewright.validate.undecided import Undecided
@@ -40,7 +40,7 @@ class TileValues:
         *,
         reals: bool,
         rotated: bool,
-        functions: Sequence[StateFunction] = (),
+        functions: Sequence[BoundedStates] = (),
         rank: int | None = None,
     ):
         """``functions`` are those of scans that are the user's, ``rank`` is the program's place along an axis over
@@ -227,23 +227,33 @@ class TileValues:
 
     def words(self, op: tile.Scan) -> None:
         """Running states by a function of the user's. Where the domain may end in the tile, what is before each of its
-        elements is known, not the last state."""
-        function = next(f for f in self.functions if f.results == op.combining[1])
-        kind, axis = tile_type(op.elements[0]), op.axis.data
+        elements is known; the last state, and states in reverse, are those that bounds decide."""
+        states = next(f for f in self.functions if f.function.results == op.combining[1])
+        function, kind, axis = states.function, tile_type(op.elements[0]), op.axis.data
         bounds = self.domain(kind.axes_tuple, [axis])
-        whole = bool(bounds.mask.all()) and not any((c > ALWAYS).any() for c in bounds.atoms.values())
-        if not whole and (op.reverse is not None or any(v.uses.get_length() for v in op.last)):
-            raise Undecided("all of a scan by a function of the user's whose domain may end in the tile", _where(op))
-        states = [np.broadcast_to(self.held[v], kind.shape) for v in op.elements]
-        states = [np.moveaxis(x, axis, 0) for x in (states if op.reverse is None else np.flip(states, axis + 1))]
-        if op.before:
-            begin = [np.broadcast_to(self.held[v], x.shape[1:]) for v, x in zip(op.before, states, strict=True)]
-            states = [np.concatenate([b[None], x]) for b, x in zip(begin, states, strict=True)]
-        running = function.back(function.running(function.into(states), 0))
-        for x, value, last in zip(running, op.running, op.last, strict=True):
-            self.held[last] = x[-1]
-            shown = x[:-1] if op.exclusive is not None else x[1:] if op.before else x
-            self.held[value] = np.moveaxis(shown if op.reverse is None else shown[::-1], 0, axis)
+        values = [np.moveaxis(np.broadcast_to(self.held[v], kind.shape), axis, 0) for v in op.elements]
+        begin = [np.broadcast_to(self.held[v], x.shape[1:])[None] for v, x in zip(op.before, values, strict=False)]
+        whole, reverse, exclusive = (
+            bounds.decided and bool(bounds.mask.all()),
+            op.reverse is not None,
+            op.exclusive is not None,
+        )
+        if exclusive and not begin:
+            raise Undecided("a scan without the elements themselves and without a first state", _where(op))
+        running, last = values, values
+        if not whole:
+            atoms = {form: np.moveaxis(c, axis, 0) for form, c in bounds.atoms.items()}
+            there = Bounds(np.moveaxis(bounds.mask, axis, 0), atoms)
+            running, last = states.scanned(values, there, begin, reverse=reverse, exclusive=exclusive)
+        if whole or not reverse:
+            words = [x[::-1] for x in values] if reverse else values
+            words = [np.concatenate([b, x]) for b, x in zip(begin, words, strict=True)] if begin else words
+            words = function.back(function.running(function.into(words), 0))
+            last = [x[-1:] for x in words] if whole else last
+            words = [x[:-1] if exclusive else x[1:] if begin else x for x in words]
+            running = [x[::-1] for x in words] if reverse else words
+        for value, x in zip((*op.running, *op.last), (*running, *last), strict=True):
+            self.held[value] = np.moveaxis(x, 0, axis) if value in op.running else x[0]
 
     def sort(self, op: tile.Sort) -> None:
         """Integers in order, by the network that ``sorting`` describes; beyond the domain is the greatest number."""

@@ -28,6 +28,9 @@ class GuardedTerms:
     guard: Atoms = field(default_factory=dict[int, Numbers])
     beyond: Fingerprints | None = None
     need: Atoms = field(default_factory=dict[int, Numbers])
+    whole: bool = False
+    """``beyond`` is what it is where the guard holds, too: the name of a value that bounds decide
+    (``bounded_states``)."""
 
     @property
     def needs(self) -> Atoms:
@@ -43,7 +46,18 @@ class GuardedTerms:
         factor = weight(self.guard)
         if factor is None or self.beyond is None:
             return self.flat()
+        if self.whole:
+            return GuardedTerms(self.beyond, need=self.need)
         return GuardedTerms(arithmetic.between(kind, factor, self.terms, self.beyond), need=self.need)
+
+    def named(self, given: Atoms) -> GuardedTerms:
+        """Under given bounds, by its name where these do not imply its guard."""
+        left = without(self.guard, given) if self.whole else {}
+        if not left or self.beyond is None:
+            return self
+        beyond = np.logical_or.reduce(np.broadcast_arrays(*(c > ALWAYS for c in left.values())))
+        guard = {f: np.where(beyond, ALWAYS, c) for f, c in self.guard.items()}
+        return GuardedTerms(np.where(beyond, self.beyond, self.terms), guard, self.beyond, self.need, whole=True)
 
     def at(self, pick: Callable[[Numbers], Numbers]) -> GuardedTerms:
         """The registers that ``pick`` takes out of an array of them."""
@@ -52,6 +66,7 @@ class GuardedTerms:
             {f: pick(c) for f, c in self.guard.items()},
             None if self.beyond is None else pick(self.beyond),
             {f: pick(c) for f, c in self.need.items()},
+            self.whole,
         )
 
 
@@ -71,7 +86,8 @@ def element_wise(fn: Callable[..., Fingerprints], args: Sequence[GuardedTerms]) 
     terms = fn(*(a.terms for a in args))
     if not shared:
         return GuardedTerms(terms, need=need)
-    return GuardedTerms(terms, shared, fn(*(a.terms if a.beyond is None else a.beyond for a in args)), need)
+    whole = all(a.whole and len(a.guard) == len(shared) for a in guarded)
+    return GuardedTerms(terms, shared, fn(*(a.terms if a.beyond is None else a.beyond for a in args)), need, whole)
 
 
 def _shared_guard(guarded: Sequence[GuardedTerms]) -> Atoms:
@@ -142,7 +158,8 @@ def where(mask: Numbers, a: GuardedTerms, b: GuardedTerms) -> GuardedTerms:
         return a
     if not mask.any():
         return b
-    a, b = (x.flat() if x.beyond is None else x for x in (a, b))
+    whole = any(x.whole and x.guard for x in (a, b))
+    a, b = (x.flat() if x.beyond is None or (whole and not x.whole) else x for x in (a, b))
 
     def joined(x: Atoms, y: Atoms) -> dict[int, Numbers]:
         always = np.int64(ALWAYS)
@@ -152,7 +169,7 @@ def where(mask: Numbers, a: GuardedTerms, b: GuardedTerms) -> GuardedTerms:
     beyond = None
     if guard:
         beyond = np.where(mask, *(x.terms if x.beyond is None else x.beyond for x in (a, b)))
-    return GuardedTerms(np.where(mask, a.terms, b.terms), guard, beyond, joined(a.need, b.need))
+    return GuardedTerms(np.where(mask, a.terms, b.terms), guard, beyond, joined(a.need, b.need), whole)
 
 
 def weight(atoms: Atoms) -> Fingerprints | None:
