@@ -78,8 +78,8 @@ PROVERS = (
     _end(
         "integers of any size",
         "integers that nothing clips are taken for clipped ones",
-        "return (None, None) if op.most is None else (0,",
-        "return (0, MAX_EXTENT) if op.most is None else (0,",
+        "return (None, None) if most is None else (0,",
+        "return (0, MAX_EXTENT) if most is None else (0,",
     ),
     _digits(
         "digits are not asked for",

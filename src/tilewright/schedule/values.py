@@ -74,7 +74,7 @@ class ValueLowering:
         )
         self.scans = any(isinstance(op, tile.Scan | tile.Sort) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}
-        self.steps = frozenset(op.axis.data for op in kernel.walk() if isinstance(op, tile.StreamLoop))
+        self.stream_steps = frozenset(op.axis.data for op in kernel.walk() if isinstance(op, tile.StreamLoop))
         self.program_extents = {program_index(i): extent.expr for i, extent in enumerate(kernel.grid)}
         self.bounds = {t.THREAD: placement.bounds[t.THREAD]}
 
@@ -129,7 +129,7 @@ class ValueLowering:
     # -- domains --------------------------------------------------------------------------------------------------
     def inside(self, span: Span) -> bool:
         """The span never leaves its domain, whatever the arguments: not even that of the last programs."""
-        if span.size == 1 and span in self.steps:
+        if span.size == 1 and span in self.stream_steps:
             return True  # a step without an element is none; a tile of rows, or a whole axis, may have none
         reach = span.origin + span.size
         terms = dict(reach.terms) if isinstance(reach, Sum) else {reach: 1}

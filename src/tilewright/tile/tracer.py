@@ -662,7 +662,7 @@ class Tracer(KernelBuilder):
         self._emit(dialect.Print(format, [self._value(v) for v in values]))
 
     def bind(self, x: Node, most: Expr) -> Expr:
-        bound = self._bound(x, most, most)
+        bound = self._bound(x, most, None)
         load = handle(x).owner
         if isinstance(load, dialect.Load) and self._promises.get(tensor_name(load)) is Promise.OFFSETS:
             self._offsets[bound.text] = coords_of(load)[0]

@@ -44,6 +44,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
     tensor_of,
 )
 from tilewright.compiler.proofs.gathered_rows import Rows, rows_of
+from tilewright.compiler.proofs.loaded import clips_of
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
 from tilewright.compiler.proofs.product_queries import added_in_place, casts_before, loaded_operand
@@ -72,16 +73,16 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
     try:
         program, inside = operations(kernel), operations(lowered)
         maps = [op for op in inside if isinstance(op, a.TensorMap)]
-        known = where_it_matters(tuple(x.expr for x in lowered.assumptions))
+        known, clips = where_it_matters(tuple(x.expr for x in lowered.assumptions)), clips_of(kernel)
         for op in maps:
             _tensor(op, known)
         loads = _loads(kernel, program, inside)
         converted = set[Operation]()
-        operands = sum(_product(kernel, inside, group, loads, converted, known) for group in _products(inside))
+        operands = sum(_product(kernel, inside, group, loads, converted, (known, clips)) for group in _products(inside))
         vectors = read_vectors(program, [op for op in inside if op not in converted])
         stores = [op for op in program if isinstance(op, tile.Store)]
         copies = {op: numbers_of(op) for op in inside if isinstance(op, a.TmaLoad | a.TmaStore)}
-        copied = [panel(stores, copy, known) for copy in copies if isinstance(copy, a.TmaStore)]
+        copied = [panel(stores, copy, known, clips) for copy in copies if isinstance(copy, a.TmaStore)]
         panels = len(copied) + sum(rows_of_panel(stores, rows) for rows in inside if isinstance(rows, a.CopyOut))
     except CopyMismatchError as error:
         return Refuted("map", str(error))
@@ -275,7 +276,7 @@ def _product(
     group: Sequence[a.Wgmma],
     loads: dict[SSAValue, list[_Load]],
     converted: set[Operation],
-    known: Facts,
+    limits: tuple[Facts, Mapping[str, Expr]],
 ) -> int:
     """Both operands of a product, and the pairing of its instructions; returns how many operands were compared. Reads
     of stages whose elements are converted are added to ``converted``."""
@@ -304,7 +305,7 @@ def _product(
         if not brought:
             raise CopyMismatchError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
         if any(isinstance(copy.op, a.TmaLoad) for copy in copies):
-            _excluded(group, side, [x for x in brought if not _end_with_domain(copies, *x, known)], reading)
+            _excluded(group, side, [x for x in brought if not _end_with_domain(copies, *x, *limits)], reading)
         compared += 1
     for op in group:
         for w in warpgroups:
@@ -365,7 +366,9 @@ def _ragged(brought: Iterable[_Brought], reading: _Reading) -> Iterator[tuple[Sp
             yield span, Ragged(span, stream if isinstance(stream, tile.StreamLoop) else None, reading.swizzled)
 
 
-def _end_with_domain(copies: Sequence[_Load], source: _Source, axes: tuple[int, int], known: Facts) -> bool:
+def _end_with_domain(
+    copies: Sequence[_Load], source: _Source, axes: tuple[int, int], known: Facts, clips: Mapping[str, Expr]
+) -> bool:
     """Whether the copies of a load, of axes mn and k, bring zeros for what lies behind its domain along k."""
     load, mine = source.load, [copy.op for copy in copies if source in copy.sources]
     return (
@@ -374,7 +377,7 @@ def _end_with_domain(copies: Sequence[_Load], source: _Source, axes: tuple[int, 
         and all(
             isinstance(op, a.TmaLoad)
             and numbers_of(op).ragged_axis == axes[1]
-            and not fault_of_copy(op, numbers_of(op), load, known)
+            and not fault_of_copy(op, numbers_of(op), load, known, clips)
             for op in mine
         )
     )

@@ -37,7 +37,7 @@ INTERIOR = "interior"
 for it."""
 
 
-def panel(stores: Sequence[tile.Store], copy: a.TmaStore, known: Facts) -> tuple[Expr, ...]:
+def panel(stores: Sequence[tile.Store], copy: a.TmaStore, known: Facts, clips: Mapping[str, Expr]) -> tuple[Expr, ...]:
     """Checks one panel: the copy reads what stmatrix wrote, at the coordinates of a store of the tile program.
 
     Returns the conditions that the program has tested so that the whole tile lies in the store's domain; none where the
@@ -52,7 +52,7 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore, known: Facts) -> tuple
     if not sources:
         raise CopyMismatchError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")
     if numbers.ragged_axis is not None:
-        faults = [fault_of_copy(copy, numbers, source, known) for source in sources]
+        faults = [fault_of_copy(copy, numbers, source, known, clips) for source in sources]
         sources = [source for source, fault in zip(sources, faults, strict=True) if not fault]
         if not sources:
             raise CopyMismatchError(f"a panel of {where}: {faults[0]}")

@@ -145,6 +145,13 @@ def _element(value: SSAValue, most: Expr, kernel: tile.Kernel) -> tuple[Ascendin
     return Ascending(name, extent, most), place
 
 
+def clips_of(kernel: tile.Kernel) -> dict[str, Expr]:
+    """What each loaded integer that becomes a symbol is clipped to, from 0 on, by the ops before it."""
+    binds = (op for op in operations(kernel) if isinstance(op, tile.Bind))
+    found = ((op.symbol.data, _clipped(op.value)) for op in binds)
+    return {symbol: clipped[1] for symbol, clipped in found if clipped is not None}
+
+
 def require_clipped(kernel: tile.Kernel, lowered: t.Kernel) -> None:
     """CRT009 for an assumed bound on a loaded integer that the ops before it do not enforce."""
     found = {op.symbol.data: op for op in operations(kernel) if isinstance(op, tile.Bind)}

@@ -14,7 +14,7 @@ Addresses are numbers of 64 bits, so that is row o + k + y of the tensor, whose 
 writes what lies inside of all extents: with 0 <= c the rows with o + k + y < s, which is what the domain has of the
 box; a load brings zeros for the others. Of the map that needs the extents and strides above, of the copies these
 coordinates, and that they are 32-bit integers: bounds of all symbols show it, those of loaded integers for whatever
-offsets hold, because the program clips them (CRT009). The end of a domain inside of the tensor is a minimum with its
+offsets hold, because the program clips them. The end of a domain inside of the tensor is a minimum with its
 extent. Rows begin with 0, so an end that may be less can be max(s, 0) as well.
 """
 
@@ -80,10 +80,14 @@ def places(numbers: TmaNumbers, coords: Sequence[Expr]) -> list[Expr]:
 
 
 def fault_of_copy(
-    copy: a.TmaLoad | a.TmaStore, numbers: TmaNumbers, access: tile.Load | tile.Store, known: Facts
+    copy: a.TmaLoad | a.TmaStore,
+    numbers: TmaNumbers,
+    access: tile.Load | tile.Store,
+    known: Facts,
+    clips: Mapping[str, Expr],
 ) -> str:
     """Why a copy at the places of ``access`` may not end where its domain does; empty if it does in all launches that
-    ``known`` allows."""
+    ``known`` allows. ``clips`` are what the program clips loaded integers to (``loaded.clips_of``)."""
     axis = numbers.ragged_axis
     assert axis is not None
     span, extent = coords_of(access)[axis], tile.tensor_type(access.tensor).dims.data[axis].expr
@@ -94,7 +98,7 @@ def fault_of_copy(
         return f"{span.stop} may lie beyond {extent} rows"
     if wrap != Const(bound_of(numbers)):
         return f"{wrap} takes back what was added for {bound_of(numbers)}"
-    bounds, high = _ranges(copy, known), numbers.box[numbers.axes.index(axis)] - 1
+    bounds, high = _ranges(copy, known, clips), numbers.box[numbers.axes.index(axis)] - 1
     begin = places(numbers, [c.expr for c in copy.coords])[numbers.axes.index(axis)]
     for coordinate in (row, row + high, end, begin):
         least, most = interval(coordinate, bounds)
@@ -103,7 +107,7 @@ def fault_of_copy(
     return ""
 
 
-def _ranges(copy: a.TmaLoad | a.TmaStore, known: Facts) -> dict[str, Interval]:
+def _ranges(copy: a.TmaLoad | a.TmaStore, known: Facts, clips: Mapping[str, Expr]) -> dict[str, Interval]:
     """The values of symbols where a copy stands: extents, programs, loaded integers, counters of the loops around
     it."""
     around = [copy.parent_op()]
@@ -118,7 +122,7 @@ def _ranges(copy: a.TmaLoad | a.TmaStore, known: Facts) -> dict[str, Interval]:
     named: dict[str, Interval] = {}
     for op in operations(kernel):
         if isinstance(op, t.Bind | t.Let):
-            name, found = op.symbol.data, _value(op, ranges | named)
+            name, found = op.symbol.data, _value(op, ranges | named, clips)
             named[name] = _hull(named[name], found) if name in named else found  # each role names it
     ranges |= named
     for op in reversed(around):
@@ -130,10 +134,11 @@ def _ranges(copy: a.TmaLoad | a.TmaStore, known: Facts) -> dict[str, Interval]:
     return ranges
 
 
-def _value(op: t.Bind | t.Let, ranges: Mapping[str, Interval]) -> Interval:
+def _value(op: t.Bind | t.Let, ranges: Mapping[str, Interval], clips: Mapping[str, Expr]) -> Interval:
     if isinstance(op, t.Let):
         return interval(op.value.expr, ranges)
-    return (None, None) if op.most is None else (0, interval(op.most.expr, ranges)[1])
+    most = clips.get(op.symbol.data)
+    return (None, None) if most is None else (0, interval(most, ranges)[1])
 
 
 def _hull(one: Interval, other: Interval) -> Interval:

@@ -300,6 +300,9 @@ class Analysis:
         axis = axes[source_of(value)[1][1 if role is OperandRole.A else 0]]
         rows, extent = coords[axis], dims[axis].expr
         assert isinstance(rows, Span)
+        loaded = {op.symbol.data for op in self.kernel.walk() if isinstance(op, tile.Bind)}
+        if loaded.isdisjoint(rows.stop.symbols):
+            return None  # where the program says where the domain ends, as a diagonal does, few steps are cut
         if element(load.result).bytes > 2 or self.facts.index_bits != 32:
             return None  # a launch might have more
         stop = end_inside(self.kernel, rows, extent, FEW_ROWS)

@@ -14,12 +14,14 @@ from tilewright.base.expr import Const, Expr, Interval, Min, Sym, interval, maxi
 from tilewright.base.verdict import Legal
 from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
+from tilewright.lang.enums import BinaryFn
 from tilewright.legal.facts import Facts
 from tilewright.legal.ragged import BOUND, ragged_plan
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.tile_accesses import tile_access
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
+from tilewright.tile.queries import owner
 
 
 def end_inside(kernel: tile.Kernel, rows: Span, extent: Expr, limit: int) -> Expr | str:
@@ -70,9 +72,17 @@ def _bounds(kernel: tile.Kernel, given: Mapping[str, Interval]) -> dict[str, Int
     for op in kernel.walk():
         if isinstance(op, tile.StreamLoop):
             bounds[op.counter.data] = _below(op.trip.expr, bounds)
-        elif isinstance(op, tile.Bind) and op.most is not None:
-            bounds[op.symbol.data] = 0, interval(op.most.expr, bounds)[1]
+        elif isinstance(op, tile.Bind) and (most := _most(op)) is not None:
+            bounds[op.symbol.data] = 0, interval(most, bounds)[1]
     return bounds
+
+
+def _most(op: tile.Bind) -> Expr | None:
+    """What a loaded integer is clipped to: ``max(min(x, most), 0)``."""
+    upper = owner(op.value)
+    lower = owner(upper.a) if isinstance(upper, tile.Binary) and upper.fn.data is BinaryFn.MAX else None
+    most = owner(lower.b) if isinstance(lower, tile.Binary) and lower.fn.data is BinaryFn.MIN else None
+    return most.expr.expr if isinstance(most, tile.ScalarExpr) else None if op.most is None else op.most.expr
 
 
 def _below(end: Expr, bounds: Mapping[str, Interval]) -> Interval:
