@@ -373,8 +373,9 @@ SEEN = {
         "the start for the end",
         "a turn less",
         "a row above",
+        "twice the bound",
     },
-    "SIM010": {"twice the bound", "one row more", "an end behind", "the tensor's end", "rows from the group's first"},
+    "SIM010": {"one row more", "an end behind", "the tensor's end", "rows from the group's first"},
 }
 """Mistakes that leave the tensor, and those by which two copies write one element; others store something else."""
 

@@ -191,8 +191,8 @@ def test_a_wrong_guard_or_place_of_a_loaded_coordinate_is_refused(name: str, wha
         (r"(st\.shared\.u64 \s*\[\w+v_bound)_3_", r"\1_2_"),
         (r"st\.shared\.u64 \s*\[\w+v_bound_7_[^;]*;", ""),
         (r"\.shared \.align 16 \.u64 (\w+v_bound)_7_", r".shared .align 16 .u64 \1_4_$_0;\n\t\g<0>"),
-        (r"min\.s64(\s+%rd\d+, %rd\d+, %rd20)", r"max.s64\1"),
-        (r"(mul\.wide\.s32 \s*%rd\d+, %r95), 4;", r"\1, 8;"),
+        (r"min\.s64(\s+%rd\d+, %rd\d+, %rd\d+)", r"max.s64\1"),
+        (r"(mul\.wide\.s32 \s*%rd\d+, %r\d+), 4;", r"\1, 8;"),
     ],
 )
 def test_other_bounds_are_refused(pattern: str, wrong: str) -> None:

@@ -33,7 +33,7 @@ SHOWN = [
     ("BulkCommit", "0 Commit.queue = cp.async"),
     ("BulkWait", "0 Retire.stage = DONE"),
     ("BulkWait", "0 Retire.pending = +1"),
-    ("TensormapReplace", "0 Access.mode = WRITE"),
+    ("TensormapReplace", "drop 0 Access"),
     ("TensormapAcquire", "drop 0 Fence"),
     ("ClusterArrive", "0 Sync.release = True"),
     ("ClusterArrive", "drop 0 Sync"),
