@@ -549,9 +549,7 @@ def _place(
     if isinstance(copy.op, a.ThreadCopies):
         load = source.rows or source.load
         return not isinstance(load, tile.Gather) and place_copies(landed, at, copy.op, load, step, axes)
-    declared = copy.op.map.owner
-    assert isinstance(declared, a.TensorMap)
-    numbers, (mn_axis, k_axis) = declared.numbers, axes
+    numbers, (mn_axis, k_axis) = numbers_of(copy.op), axes
     if numbers.swizzle is not reading.numbers.swizzle or source.rows is not None:
         return False
     if numbers.ragged_axis not in (None, k_axis):

@@ -260,11 +260,13 @@ class Analysis:
         """The operand through a tensor map, if the rules allow one whose layout wgmma reads."""
         return next(self.candidates(value, role, n), None)
 
-    def candidates(self, value: SSAValue, role: OperandRole, n: int, *, clipped: bool = False) -> Iterator[TmaOperand]:
+    def candidates(
+        self, value: SSAValue, role: OperandRole, n: int, end: tuple[int, Expr] | None = None
+    ) -> Iterator[TmaOperand]:
         """The operand through every tensor map that the rules allow and whose layout wgmma reads, widest swizzle
-        first; ``clipped`` through maps whose copies end with the domain along k."""
+        first; with an ``end`` along a tensor axis through maps whose copies bring zeros for what lies behind."""
         gather = source_of(value)[0].owner
-        if isinstance(gather, tile.Gather) and not clipped:
+        if isinstance(gather, tile.Gather):
             yield from self.paged(gather, value, role, n)
         for load, extents, swizzle, major in self.layouts(value, role):
             unit = self.facts.of(tensor_name(load)).unit_axis
@@ -273,43 +275,29 @@ class Analysis:
             # rows of k may be copied beyond the tile's columns: nothing multiplies these; columns beyond its k would be
             padded = major is Major.MN
             map_plan = (
-                self.clipped_map(value, role, load, extents, swizzle, padded=padded)
-                if clipped
-                else tensor_map(load, extents, swizzle, self.known, padded=padded)
+                tensor_map(load, extents, swizzle, self.known, padded=padded)
+                if end is None
+                else ragged_map(load, *end, extents, swizzle, self.known, padded=padded)
             )
-            if map_plan is None:
+            if not isinstance(map_plan, TensorMapPlan):
                 continue
             shared = map_plan.shared.whole_panels
             answer = wgmma.plan(WgmmaOperand(role, element(load.result), shared, major, n, "f32"))
             if isinstance(answer, Legal):
                 yield TmaOperand(load, answer.fields, map_plan)
 
-    def clipped_map(
-        self,
-        value: SSAValue,
-        role: OperandRole,
-        load: tile.Load,
-        extents: Sequence[int | None],
-        swizzle: Swizzle,
-        *,
-        padded: bool,
-    ) -> TensorMapPlan | None:
-        """A map whose copies bring zeros for what lies behind the domain along k."""
-        coords, dims = coords_of(load), tile.tensor_type(load.tensor).dims.data
-        axes = [d for d, c in enumerate(coords) if isinstance(c, Span)]
-        axis = axes[source_of(value)[1][1 if role is OperandRole.A else 0]]
-        rows, extent = coords[axis], dims[axis].expr
+    def loaded_end(self, load: tile.Load, axis: int) -> Expr | None:
+        """Where the domain of a tensor axis ends, if loaded integers say so and copies could end there
+        (``ragged_maps``); where the program says it, as a diagonal does, few steps are cut."""
+        rows, extent = coords_of(load)[axis], tile.tensor_type(load.tensor).dims.data[axis].expr
         assert isinstance(rows, Span)
         loaded = {op.symbol.data for op in self.kernel.walk() if isinstance(op, tile.Bind)}
         if loaded.isdisjoint(rows.stop.symbols):
-            return None  # where the program says where the domain ends, as a diagonal does, few steps are cut
-        if element(load.result).bytes > 2 or self.facts.index_bits != 32:
-            return None  # a launch might have more
-        stop = end_inside(self.kernel, rows, extent, FEW_ROWS)
-        if isinstance(stop, str):
             return None
-        found = ragged_map(load, axis, stop, extents, swizzle, self.known, padded=padded)
-        return None if isinstance(found, str) else found
+        if element(load.result).bytes > 2 or self.facts.index_bits != 32:
+            return None  # a launch might have more rows
+        stop = end_inside(self.kernel, rows, extent, FEW_ROWS)
+        return None if isinstance(stop, str) else stop
 
     def paged(self, gather: tile.Gather, value: SSAValue, role: OperandRole, n: int) -> Iterator[PagedOperand]:
         """The operand through maps of which a box is a page, or a part of one, in a layout that wgmma reads."""
@@ -466,7 +454,12 @@ class Analysis:
             return tuple(self.candidates(value, role, n))
         operands = [operand for product in self.products for operand in (product.a, product.b)]
         alone = sum(source_of(operand)[0].owner is load for operand in operands) == 1  # else one map serves them all
-        clipped = tuple(self.candidates(value, role, n, clipped=True)) if alone else ()
+        clipped: tuple[TmaOperand, ...] = ()
+        if alone and isinstance(load, tile.Load):
+            of_tensor = [d for d, c in enumerate(coords_of(load)) if isinstance(c, Span)]
+            along = of_tensor[source_of(value)[1][axis]]
+            end = self.loaded_end(load, along)
+            clipped = () if end is None else tuple(self.candidates(value, role, n, (along, end)))
         left = source_of(op.a)[0].owner
         computed = not (isinstance(left, tile.Load) or (isinstance(left, tile.Gather) and paged_tile(left)))
         if clipped or role is OperandRole.A or not computed:
