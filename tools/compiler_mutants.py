@@ -1,13 +1,14 @@
 """How many bugs planted in the compiler are refused before code leaves it.
 
     python tools/compiler_mutants.py [--only CLASS] [--name NAME ...] [--probe KERNEL ...]
-        [--json FILE] [--update] [--new]
+        [--jobs N] [--json FILE] [--update] [--new]
 
 Each bug (``planted``) is one replacement in the source of one file. In a process of its own the changed module is
 imported in place of the right one, a few kernels are compiled, and what leaves the compiler is judged last by the
 comparison of PTX and launch recipe with the Transport IR. A kernel whose PTX, machine code, IR and recipe are byte for
 byte those without the bug does not exercise it. ``--update`` keeps what the file holds of other bugs, ``--new`` plants
-those alone that it does not hold (of provers none); ``--list`` prints all bugs and ends. Verdicts:
+those alone that it does not hold (of provers none); ``--list`` prints all bugs and ends. ``--jobs`` compiles for so
+many bugs at a time. Verdicts:
 
     refused        on every kernel that exercises it
     escaped        code left the compiler that is not shown to be right; ``harm`` says what the PTX machine sees of it
@@ -25,12 +26,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import shlex
 import sys
 import time
 from collections import Counter
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from datetime import date
 from importlib import import_module  # noqa: TID251 - warms a process up for its forks
@@ -61,31 +64,48 @@ def chosen(only: str, names: list[str], probes: list[str]) -> tuple[Mutant, ...]
     return tuple(m for m in limited if m.probes)
 
 
-def run(mutants: tuple[Mutant, ...]) -> list[dict[str, Any]]:
+def run(mutants: tuple[Mutant, ...], jobs: int) -> list[dict[str, Any]]:
     """A line for each mutant, printed as it is known."""
-    probes = sorted({probe for m in mutants for probe in m.probes if m.kind is not Kind.PROVERS})
-    begun = time.monotonic()
-    bases: dict[str, Any] = apart(lambda: base(probes))
-    if "died" in bases:
-        raise SystemExit(f"the probes do not compile without a bug: {bases['died']}")
-    decided = [name for name in probes if set(bases[name]["decided"]) == set(bases[name]["ptx"])]
-    print(
-        f"{len(mutants)} bugs, {len(probes)} kernels in {time.monotonic() - begun:.0f} s; the validator decides", end=""
-    )
-    print(f" {len(decided)} of these: {', '.join(decided)}", flush=True)
-    lines: list[dict[str, Any]] = []
-    for number, mutant in enumerate(mutants, 1):
-        rows = apart(lambda mutant=mutant: judged(mutant, bases))
-        if isinstance(rows, dict):
-            rows = [{"probe": ", ".join(mutant.probes), "status": "undecided", "by": f"the judge died: {rows['died']}"}]
-        line = {"name": mutant.name, "class": mutant.kind.value, "what": mutant.what, "file": mutant.file}
-        line |= {"named": mutant.named, "verdict": verdict(mutant, rows), "rows": rows}
-        if mutant.harmless:
-            line["argument"] = mutant.harmless
-        lines.append(line)
-        shown = "; ".join(f"{r['probe']}: {r['status']} {r.get('by', '')} {r.get('harm', '')}".strip() for r in rows)
-        print(f"{number:4} {line['verdict']:13} {mutant.kind.value:17} {mutant.name}: {shown}"[:240], flush=True)
+    probes = sorted({probe for m in mutants if m.kind is not Kind.PROVERS for probe in m.probes})
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
+        bases = compiled_without(pool, probes, jobs)
+        of_each = ({p: bases[p] for p in m.probes if p in bases} for m in mutants)
+        lines: list[dict[str, Any]] = []
+        for mutant, rows in zip(mutants, pool.map(_rows, mutants, of_each), strict=True):
+            line = {"name": mutant.name, "class": mutant.kind.value, "what": mutant.what, "file": mutant.file}
+            line |= {"named": mutant.named, "verdict": verdict(mutant, rows), "rows": rows}
+            if mutant.harmless:
+                line["argument"] = mutant.harmless
+            lines.append(line)
+            shown = "; ".join(f"{r['probe']}: {r['status']} {r.get('by', '')} {r.get('harm', '')}" for r in rows)
+            told = f"{len(lines):4} {line['verdict']:13} {mutant.kind.value:17} {mutant.name}: {shown}"
+            print(told[:240], flush=True)
     return lines
+
+
+def compiled_without(pool: Executor, probes: list[str], jobs: int) -> dict[str, Any]:
+    """What leaves the compiler without a bug, by probe; SystemExit where that does not compile."""
+    begun = time.monotonic()
+    bases: dict[str, Any] = {}
+    for part in pool.map(_base, [probes[n::jobs] for n in range(jobs)]):
+        if "died" in part:
+            raise SystemExit(f"the probes do not compile without a bug: {part['died']}")
+        bases |= part
+    decided = [name for name in probes if set(bases[name]["decided"]) == set(bases[name]["ptx"])]
+    print(f"{len(probes)} kernels in {time.monotonic() - begun:.0f} s; the validator decides", end="")
+    print(f" {len(decided)} of these: {', '.join(decided)}", flush=True)
+    return bases
+
+
+def _base(probes: list[str]) -> Any:
+    return apart(lambda: base(probes))
+
+
+def _rows(mutant: Mutant, bases: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = apart(lambda: judged(mutant, bases))
+    if isinstance(rows, dict):
+        return [{"probe": ", ".join(mutant.probes), "status": "undecided", "by": f"the judge died: {rows['died']}"}]
+    return rows
 
 
 def table(lines: list[dict[str, Any]], kinds: tuple[Kind, ...]) -> list[dict[str, Any]]:
@@ -165,6 +185,7 @@ def main() -> None:
     parser.add_argument("--only", default="", choices=[k.value for k in Kind], help="one class")
     parser.add_argument("--name", action="append", default=[], help="one mutant; may be given several times")
     parser.add_argument("--probe", action="append", default=[], help="only on this kernel; may be given several times")
+    parser.add_argument("--jobs", type=int, default=1, help="bugs at a time")
     parser.add_argument("--json", type=Path, help="where the result is written")
     parser.add_argument("--update", action="store_true", help="keep what the file holds of other mutants")
     parser.add_argument("--new", action="store_true", help="with --update: bugs that the file does not hold alone")
@@ -186,7 +207,7 @@ def main() -> None:
     for name in _THIRD_PARTY:
         import_module(name)
     begun = time.monotonic()
-    lines = run(mutants)
+    lines = run(mutants, args.jobs)
     update = args.json is not None and args.update
     found = kept(args.json, lines) if update else report(lines, time.monotonic() - begun)
     show(found)

@@ -2,19 +2,21 @@
 processor time, beside NVRTC's of the same text. Python's cycle collector rests, as it does in the compiler.
 
     python tools/validation.py [--only NAME]... [--source SOURCE]... [--dtypes bf16,f32] [--bundles FOLDER] [--test]
-                               [--recompiles N] [--json FILE] [--verbose]
+                               [--recompiles N] [--jobs N] [--json FILE] [--verbose]
 
 Every kernel that examples (in each dtype), the tests' registries and the benchmarks compile (``compiled_kernels``),
 with all their variants. ``--bundles`` keeps what was compiled, so that a later run only validates and asks NVRTC again.
 ``--test`` executes the PTX that is undecided beside its IR, as the compiler does. ``--recompiles`` gives every text to
-NVRTC so many times; PTX that differs from the artifact's is compared, too. The PTX machine's time is that of a matmul
-of 256 x 256 x 128 under eight schedules, the protocols' that of the proofs of every kernel without roles.
+NVRTC so many times; PTX that differs from the artifact's is compared, too. ``--jobs`` takes so many requests at a time,
+each in a process of its own: times are then a first compile's. The PTX machine's time is that of a matmul of 256 x 256
+x 128 under eight schedules, the protocols' that of the proofs of every kernel without roles.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import shlex
@@ -137,6 +139,42 @@ def compiled(request: Requested, bundles: Path | None) -> Artifact:
     return artifact
 
 
+def wanted(request: Requested, sources: list[str] | None, names: list[str] | None) -> bool:
+    """Whether a request is from one of the sources, and its name contains one of the names; any without."""
+    of_source = not sources or request.source in sources
+    return of_source and (not names or any(part in request.name for part in names))
+
+
+def answer(request: Requested, args: argparse.Namespace) -> tuple[str, list[Validation]]:
+    """The code of what refuses the request, or its kernels."""
+    try:
+        artifact = compiled(request, args.bundles)
+    except TilewrightError as error:
+        return error.code, []
+    return "", list(validations(request, artifact, args.recompiles, test=args.test))
+
+
+def answers(asked: list[Requested], args: argparse.Namespace) -> Iterator[tuple[str, list[Validation]]]:
+    """Those of all requests, in order."""
+    if args.jobs == 1:
+        yield from (answer(request, args) for request in asked)
+        return
+    with multiprocessing.get_context("fork").Pool(args.jobs, _inherit, (asked, args), maxtasksperchild=1) as pool:
+        yield from pool.imap(_nth, range(len(asked)))
+
+
+def _inherit(asked: list[Requested], args: argparse.Namespace) -> None:
+    """Requests hold functions, which only a fork takes along."""
+    _inherited[:] = [(request, args) for request in asked]
+
+
+def _nth(number: int) -> tuple[str, list[Validation]]:
+    return answer(*_inherited[number])
+
+
+_inherited: list[tuple[Requested, argparse.Namespace]] = []
+
+
 def machine_ms() -> float:
     """Processor time of a matmul of 256 x 256 x 128 in bf16 on the PTX machine, under eight schedules."""
     example = EXAMPLES_BY_NAME["matmul"]
@@ -180,24 +218,19 @@ def main() -> None:
     parser.add_argument("--bundles", type=Path)
     parser.add_argument("--test", action="store_true", help="execute PTX that is undecided beside its IR")
     parser.add_argument("--recompiles", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="requests at a time")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
+    asked = [r for r in requests(tuple(args.dtypes.split(","))) if wanted(r, args.source, args.only)]
     found: list[Validation] = []
     refused: dict[str, str] = {}
-    for request in requests(tuple(args.dtypes.split(","))):
-        if args.source and request.source not in args.source:
-            continue
-        if args.only and not any(part in request.name for part in args.only):
-            continue
-        try:
-            artifact = compiled(request, args.bundles)
-        except TilewrightError as error:
-            refused[request.name] = error.code
-            print(f"{request.name}: not compiled: {error.code}", flush=True)
-            continue
-        for v in validations(request, artifact, args.recompiles, test=args.test):
-            found.append(v)
+    for request, (code, validated) in zip(asked, answers(asked, args), strict=True):
+        if code:
+            refused[request.name] = code
+            print(f"{request.name}: not compiled: {code}", flush=True)
+        found += validated
+        for v in validated:
             told(v, verbose=args.verbose)
     summary = report(found)
     print(json.dumps(summary, indent=1))

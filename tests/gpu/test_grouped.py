@@ -71,6 +71,30 @@ def test_copies_end_with_their_group() -> None:
 
 
 @tw.kernel
+def added(offsets: tw.Offsets["G + 1"], a: tw.Tensor["M", "K"], b: tw.Tensor["G", "N", "K"], c: tw.Tensor["M", "N"]):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (64, 64), rest="keep")
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[g, n, k].T)
+    c[m, n] += acc
+
+
+@pytest.mark.parametrize("groups", [3, 300])
+def test_each_program_is_done_once(groups: int) -> None:
+    """With fewer programs than CTAs, and with more."""
+    a, b, c = drawn(groups)
+    bounds = [0, *np.sort(np.random.default_rng(groups).integers(0, 950, groups)).tolist()]
+    for _ in range(20):
+        c.fill_(1)
+        added(torch.tensor(bounds, dtype=torch.int32, device="cuda"), a, b, c)
+        tw.check()
+        assert (c[bounds[-1] :] == 1).all()
+        c[: bounds[-1]] -= 1
+        c[bounds[-1] :] = 0
+        agree(bounds, a, b, c)
+
+
+@tw.kernel
 def until(lengths: tw.Tensor["B"], x: tw.Tensor["B", "M", "K"], w: tw.Tensor[72, "K"], y: tw.Tensor["B", "M", 72]):
     b, n = tw.grid((lengths.shape[0], 72), (None, 64))
     for m in tw.stream(x.shape[1], 64, until=lengths[b]):

@@ -96,7 +96,7 @@ def judged(mutant: Mutant, bases: dict[str, Any]) -> list[Row]:
 
 
 def _tested(path: str) -> Row:
-    """The first test of a file that fails."""
+    """The first test of a file that fails, slow ones among them."""
     import pytest  # noqa: PLC0415
 
     failed: list[str] = []
@@ -107,7 +107,7 @@ def _tested(path: str) -> Row:
                 failed.append(report.nodeid.rpartition("::")[2])
 
     with contextlib.redirect_stdout(io.StringIO()):
-        status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", str(ROOT / path)], plugins=[Reports()])
+        status = pytest.main(["-q", "-x", "-m", "", "-p", "no:cacheprovider", str(ROOT / path)], plugins=[Reports()])
     return {"status": "caught", "by": next(iter(failed), "no test loads")} if status else {"status": "escaped"}
 
 
