@@ -173,6 +173,38 @@ def test_of_schedules_that_all_spill_the_one_that_does_least_is_kept(
     assert [kernel.spill_bytes for kernel in artifact.kernels] == [200]
 
 
+@tw.kernel
+def of_groups(offsets: tw.Offsets["G + 1"], a: tw.Tensor["T", 64], b: tw.Tensor["G", 64, 64], c: tw.Tensor["T", 64]):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[g, n, k].T)
+    c[m, n] = acc
+
+
+@pytest.mark.parametrize(
+    ("clipped", "others", "kept"), [(76, 44, 44), (44, 76, 44), (SPILL_TOLERANCE_BYTES, 0, SPILL_TOLERANCE_BYTES)]
+)
+def test_of_two_ways_to_store_the_one_that_spills_less_is_kept(
+    monkeypatch: pytest.MonkeyPatch, clipped: int, others: int, kept: int
+) -> None:
+    """Where more spills than a register or two."""
+
+    def assembled(source: str, arch: str, name: str) -> Assembled:
+        spilled = clipped if "tma_store_4d" in source else others
+        return replace(assemble_once(source, arch, name), spill_bytes=spilled)
+
+    monkeypatch.setattr(build_room, "assemble", assembled)
+    dtypes = {"offsets": "i32", **dict.fromkeys("abc", "bf16")}
+    compiled = Kernel(of_groups)
+    ahead = compiled._ahead("sm_90a", dtypes, None, None, None, {})
+    artifact = build_room.build(compiled._plan(ahead), validate=False)
+    (kernel,), (variant,) = artifact.kernels, artifact.variants
+    assert kernel.spill_bytes == kept
+    assert ("tma_store_4d" in kernel.source) is (kept == clipped)
+    assert (f"{clipped} bytes spilled" in variant.plan) is (kept != clipped)
+
+
 def test_what_ptxas_says_against_the_schedule_is_a_defect() -> None:
     clean = Assembled("", b"cubin", 32, 0, 0, "ptxas info    : Used 32 registers")
     assert defects(clean) == ()

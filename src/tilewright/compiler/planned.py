@@ -45,6 +45,8 @@ class PlannedKernel:
     """Plans the kernel with the next candidate schedule, given why this one was rejected after assembly."""
     spill_tolerance_bytes: int = SPILL_TOLERANCE_BYTES
     """Spilled bytes per thread that are accepted."""
+    other_stores: Callable[[str], PlannedKernel | None] | None = None
+    """Plans the kernel without stores that the hardware clips, given why; None where that has no schedule."""
     smaller: Callable[[], PlannedKernel] | None = None
     """Plans the kernel with the largest chosen extent halved; None where all are pinned or 1."""
     workspaces: Mapping[str, StagedTensor] = field(default_factory=dict[str, StagedTensor])

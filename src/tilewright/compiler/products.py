@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 from xdsl.dialects.builtin import StringAttr
@@ -30,6 +31,7 @@ from tilewright.compiler.proofs.offsets import prove_offsets
 from tilewright.compiler.proofs.placed import require_placed
 from tilewright.compiler.proofs.promise_gate import require_gate
 from tilewright.compiler.proofs.queue import prove_queue
+from tilewright.compiler.proofs.ragged_copies import RAGGED
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores, recorded, relying
 from tilewright.compiler.proofs.uniform import prove_uniform
@@ -60,6 +62,8 @@ class ProvedSchedule:
     """A predicate over extents that its tensor maps require at launch."""
     spill_tolerance_bytes: int
     """Spilled bytes per thread that are accepted."""
+    other_stores: Callable[[str], ProvedSchedule | None] | None = None
+    """The schedule without stores that the hardware clips, given why it is asked for."""
 
 
 def _spill_tolerance_bytes(candidate: Candidate) -> int:
@@ -101,23 +105,9 @@ class CandidateSearch:
             self.refusals.append((self.latest, reason))
             self._note_spills(reason)
         for kernel, extents, candidate in self.pending:
-            label = ", ".join([*(f"{k}={v}" for k, v in extents.items()), str(candidate)])
-            size = prod(extents.values())
-            answer = self._predicted_spill(candidate, size) or self._try(kernel, candidate)
-            if isinstance(answer, str):
-                self.refusals.append((label, answer))
-                continue
-            scheduled, certificate, guard = answer
-            attributes, body = dict(scheduled.kernel.attributes), scheduled.kernel.body
-            if any(attributes == old and body.is_structurally_equivalent(other) for old, other in self._proved):
-                self.refusals.append((label, "the same kernel as before"))
-                continue
-            self._proved.append((attributes, body))
-            self.latest, self._last = label, (candidate, size)
-            notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
-            return ProvedSchedule(
-                kernel, replace(scheduled, notes=notes), certificate, guard, _spill_tolerance_bytes(candidate)
-            )
+            found = self._schedule(kernel, extents, candidate)
+            if found is not None:
+                return found
         spilled = any("spilled" in why for _, why in self.refusals)
         fail(
             "SCH001",
@@ -128,6 +118,37 @@ class CandidateSearch:
             notes=_by_reason(self.refusals),
             help=(f"leave out what is pinned: {pins}; or " if (pins := str(self.request.schedule)) else "")
             + (_LESS_SPILLED if spilled else "use smaller tiles, or tiles that are multiples of 64 x 8 x 16"),
+        )
+
+    def _schedule(self, kernel: tile.Kernel, extents: Mapping[str, int], candidate: Candidate) -> ProvedSchedule | None:
+        """That of one candidate; None where it is rejected, whose reason is recorded."""
+        label = ", ".join([*(f"{k}={v}" for k, v in extents.items()), str(candidate)])
+        size = prod(extents.values())
+        answer = self._predicted_spill(candidate, size) or self._try(kernel, candidate)
+        if isinstance(answer, str):
+            self.refusals.append((label, answer))
+            return None
+        scheduled, certificate, guard = answer
+        attributes, body = dict(scheduled.kernel.attributes), scheduled.kernel.body
+        if any(attributes == old and body.is_structurally_equivalent(other) for old, other in self._proved):
+            self.refusals.append((label, "the same kernel as before"))
+            return None
+        self._proved.append((attributes, body))
+        self.latest, self._last = label, (candidate, size)
+        notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
+
+        def plain(reason: str) -> ProvedSchedule | None:
+            self.refusals.append((label, reason))
+            return self._schedule(kernel, extents, replace(candidate, clipped_stores=False))
+
+        clips = candidate.clipped_stores and any(each.name == RAGGED for each in certificate)
+        return ProvedSchedule(
+            kernel,
+            replace(scheduled, notes=notes),
+            certificate,
+            guard,
+            _spill_tolerance_bytes(candidate),
+            plain if clips else None,
         )
 
     def _note_spills(self, reason: str) -> None:
@@ -197,8 +218,13 @@ def plan_products(
             scheduled.notes,
             lambda why: planned(search.next(why)),
             found.spill_tolerance_bytes,
+            other_stores=None if found.other_stores is None else partial(otherwise, found.other_stores),
         )
         return complete(kernel, found)
+
+    def otherwise(stores: Callable[[str], ProvedSchedule | None], why: str) -> PlannedKernel | None:
+        found = stores(why)
+        return None if found is None else planned(found)
 
     return planned(search.next())
 

@@ -27,6 +27,8 @@ class Candidate:
     software_pipelined: bool = False
     whole_stores: bool = False
     """Only for extents whose 16-bit stores tensor copies can do: half the code, and half the proof."""
+    clipped_stores: bool = True
+    """Whether tiles may be stored by tensor copies that end with their domain (``store_ways``)."""
     whole_steps: bool = False
     """Only for extents with which steps of software-pipelined streams lie inside of their domain: the first ones, or
     all where indices are compared."""
@@ -44,6 +46,7 @@ class Candidate:
         out = "stored by tensor copies where legal" if self.matrix_stores else "stored from registers"
         clusters = "" if self.cluster == (1, 1) else f", clusters of {self.cluster[0]} x {self.cluster[1]} CTAs"
         turns = "" if self.ping_pong == 1 else f"ping-pong of {self.ping_pong} x "
+        clusters += "" if self.clipped_stores else ", no stores clipped by the hardware"
         clusters += ", software-pipelined streams" if self.software_pipelined else ""
         clusters += ", whole steps" if self.whole_steps else ""
         clusters += ", programs of few lengths" if self.few_lengths else ""

@@ -94,7 +94,7 @@ class TmaEpilogue:
             else "rows may not be whole units of 16 bytes, and are stored by rows then"
         )
         ways = [StoreWay.SPLIT, StoreWay.ROWS]
-        if isinstance(ragged, RaggedStore):
+        if isinstance(ragged, RaggedStore) and candidate.clipped_stores:
             ways = [StoreWay.CLIPPED, *ways]
         vector = facts.of(tensor_name(op)).vector(element(op.value))
         prices = {way: store_cycles(way, panels, vector) for way in ways}
