@@ -52,27 +52,40 @@ class Code:
         return Code(**{**text, "decided": tuple(text["decided"])})
 
 
+class GivenUpError(Exception):
+    """The schedule that a probe has without a bug was among the candidates, and another one was taken."""
+
+
 def compiled(name: str, schedule: str = "") -> Artifact:
-    """A probe's artifact; with ``schedule`` of its candidates that one alone, where it is among them."""
+    """A probe's artifact; with ``schedule`` of its candidates that one alone, where it is among them. GivenUpError where
+    a variant of another schedule serves the probe's launches."""
     probe = PROBES[name]
-    planned = program.plan(probe.request, probe.dims) if not schedule else _only(probe, schedule)
-    return build(replace(planned, left_out=()))
+    if not schedule:
+        return build(replace(program.plan(probe.request, probe.dims), left_out=()))
+    planned, searches = _only(probe, schedule)
+    artifact = build(replace(planned, left_out=()))
+    if searches and artifact.variants[0].plan.splitlines()[0] != schedule:
+        refused = (why for search in searches for which, why in search.refusals if which == schedule)
+        raise GivenUpError(next(refused, "another schedule serves its launches"))
+    return artifact
 
 
-def _only(probe: Probe, schedule: str) -> Any:
-    """The plan by one schedule: what another one would make of a refused kernel is no news of the bug."""
-    searched = products.search_products
+def _only(probe: Probe, schedule: str) -> tuple[Any, list[CandidateSearch]]:
+    """The plan by one schedule: what another one would make of a refused kernel is no news of the bug. And the searches
+    that had it among their candidates."""
+    searched, having = products.search_products, list[CandidateSearch]()
 
     def search(*args: Any, **kwargs: Any) -> CandidateSearch:
         found = searched(*args, **kwargs)
         every = list(found.pending)
         named = [p for p in every if ", ".join([*(f"{k}={v}" for k, v in p[1].items()), str(p[2])]) == schedule]
         found.pending = iter(named or every)
+        having.extend([found] * bool(named))
         return found
 
     products.search_products = search
     try:
-        return program.plan(probe.request, probe.dims)
+        return program.plan(probe.request, probe.dims), having
     finally:
         products.search_products = searched
 

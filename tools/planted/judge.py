@@ -126,7 +126,17 @@ def _beside(mutant: Mutant, name: str, schedule: str) -> Row:
 
 def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     try:
-        from planted.code import Code, code_of, compiled, differences, executed_wrong, harm, lowered_wrong, unchecked  # noqa: PLC0415
+        from planted.code import (  # noqa: PLC0415
+            Code,
+            GivenUpError,
+            code_of,
+            compiled,
+            differences,
+            executed_wrong,
+            harm,
+            lowered_wrong,
+            unchecked,
+        )
         from planted.probes import PROBES  # noqa: PLC0415
     except Exception as error:  # the compiler does not load
         return {"status": "refused", **_refusal(error)}
@@ -138,6 +148,8 @@ def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
         artifact = compiled(name, before.schedule)
     except (TooLongError, MemoryError):
         raise
+    except GivenUpError as error:
+        return {"status": "refused", "by": "diagnostic", "why": str(error)[:200]}
     except Exception as error:
         return {"status": "refused", **_refusal(error)}
     after = code_of(artifact)

@@ -387,6 +387,29 @@ def over_lengths(
 
 
 @tw.kernel
+def over_lengths_wide(
+    lengths: tw.Tensor["B"],
+    q: tw.Tensor["B", "M", 128],
+    k: tw.Tensor["B", "T", 128],
+    v: tw.Tensor["B", "T", 2, 128],
+    o: tw.Tensor["B", "M", 128],
+):
+    """Values in two panels, which two warpgroups clear, in the last step of a software-pipelined stream."""
+    b, m = tw.grid(q, (None, 128))
+    query, top = q[b, m], tw.full((m,), -1e30, tw.f32)
+    total, acc = tw.zeros((m,), tw.f32), tw.zeros((m, 128), tw.f32)
+    for n in tw.stream(k.shape[1], 64, until=lengths[b]):
+        x = tw.dot(query, k[b, n].T) * 0.01
+        new = tw.maximum(top, x.max(1))
+        p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+        total.set(total * fix + p.sum(1))
+        acc.set(acc * fix[:, None])
+        acc += tw.dot(p.to(q.dtype), v[b, n, 1])
+        top.set(new)
+    o[b, m] = acc / tw.maximum(total, 1.0)[:, None]
+
+
+@tw.kernel
 def along_rows(
     offsets: tw.Tensor["G + 1"], a: tw.Tensor["T", "M"], b: tw.Tensor["T", "N"], c: tw.Tensor["G", "M", "N"]
 ):

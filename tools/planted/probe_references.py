@@ -48,6 +48,12 @@ def over_lengths(lengths: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarra
     return p @ v[:, :, 1] / np.maximum(p.sum(2), 1)[:, :, None]
 
 
+def over_lengths_wide(lengths: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    x = q @ k.transpose(0, 2, 1) * 0.01
+    p = np.exp(x - x.max(2, keepdims=True)) * (np.arange(k.shape[1]) < lengths[:, None])[:, None]
+    return p @ v[:, :, 1] / np.maximum(p.sum(2), 1e-30)[:, :, None]
+
+
 def gathered(index: np.ndarray, x: np.ndarray) -> np.ndarray:
     inside = (index >= 0) & (index < len(x))
     return np.where(inside[:, None], x[np.where(inside, index, 0)], 2.0)

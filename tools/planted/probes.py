@@ -194,6 +194,14 @@ PROBES: dict[str, Probe] = {
         dtypes={"lengths": "i32"},
         undecidable=True,
     ),
+    "over_lengths_wide": Probe(
+        kernels.over_lengths_wide,
+        references.over_lengths_wide,
+        ({"B": 5, "M": 70, "T": 200},),
+        dtypes={"lengths": "i32"},
+        undecidable=True,
+        unlowered=True,
+    ),
     "grouped": Probe(
         kernels.grouped,
         references.grouped,

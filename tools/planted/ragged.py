@@ -38,7 +38,7 @@ _CLEARED = (
         _TAILS,
         "partial = span.stop.substitute(at) < span.origin.substitute(at) + span.size",
         "partial = span.stop.substitute(at) < span.origin.substitute(at) + span.size - 1",
-        "over_lengths",
+        "over_lengths_wide",
     ),
     _bug(
         "panels over one another",
@@ -46,7 +46,7 @@ _CLEARED = (
         _TAILS,
         "line // held.rows * held.panel + _THREAD",
         "line // held.rows + _THREAD",
-        "over_lengths",
+        "over_lengths_wide",
     ),
     _bug(
         "one warpgroup's lines",
@@ -54,7 +54,7 @@ _CLEARED = (
         _TAILS,
         "first = Sym(a.WARPGROUP) * own if sharing > 1 else Const(0)",
         "first = Const(0)",
-        "over_lengths",
+        "over_lengths_wide",
     ),
     _bug(
         "a round less of lines",
