@@ -20,6 +20,7 @@ from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.products import prove
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import check_descriptors
+from tilewright.lang.enums import BinaryFn
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.tile import dialect as tile
@@ -174,6 +175,28 @@ def swapped(found: p.Lowered) -> None:
     select.operands[1], select.operands[2] = select.operands[2], select.operands[1]
 
 
+def turned_in_vectors(found: p.Lowered) -> None:
+    """The third and the fourth of a vector's elements are exchanged, in the stage as in the operand."""
+    register = Sym(t.REGISTER)
+    other = {t.REGISTER: register + register % 4 // 2 * (1 - register % 2 * 2)}
+    for op in (tile_reads(found)[0], writes(found)[0]):
+        assert op.vector.data > 1
+        op.attributes["offset"] = ExprAttr.of(op.offset.expr.substitute(other))
+
+
+def doubled(found: p.Lowered) -> None:
+    """A conversion of twice what the stage holds."""
+    body = conversions(found)[0].body.block
+    cast = next(op for op in body.ops if isinstance(op, tile.Cast))
+    twice = tile.Binary(BinaryFn.ADD, cast.x, cast.x)
+    body.insert_op_before(twice, cast)
+    cast.operands[0] = twice.result
+
+
+def guarded(op: t.SharedRead | t.SharedWrite) -> None:
+    op.attributes["guard"] = ExprAttr.of(Sym(t.THREAD) > 0)
+
+
 WRONG: dict[str, Callable[[p.Lowered], object]] = {
     "the next element of the stage": lambda f: moved(tile_reads(f)[0], 1),
     "the next row of the stage": lambda f: moved(tile_reads(f)[-1], 128),
@@ -188,6 +211,13 @@ WRONG: dict[str, Callable[[p.Lowered], object]] = {
         expr=ExprAttr.of(predicate(f).expr.expr.lhs <= predicate(f).expr.expr.rhs)
     ),
     "no row": swapped,
+    "one row too few": lambda f: predicate(f).attributes.update(
+        expr=ExprAttr.of(predicate(f).expr.expr.lhs + 1 < predicate(f).expr.expr.rhs)
+    ),
+    "a thread's elements not read": lambda f: guarded(tile_reads(f)[0]),
+    "a thread's elements not written": lambda f: guarded(writes(f)[0]),
+    "elements of a vector in another order": turned_in_vectors,
+    "twice the element": doubled,
 }
 
 
@@ -197,7 +227,7 @@ def copied(found: p.Lowered) -> a.CpAsync:
 
 
 WRONG_ROWS: dict[str, Callable[[p.Lowered], object]] = {
-    name: change for name, change in WRONG.items() if name not in ("one row too many", "no row")
+    name: change for name, change in WRONG.items() if name not in ("one row too many", "one row too few", "no row")
 } | {
     "the row of the next copy": lambda f: copied(f).attributes.update(
         index_registers=exprs([(Sym(t.REGISTER) + 1) % copied(f).count.data])

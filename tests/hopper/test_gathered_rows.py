@@ -357,6 +357,16 @@ def other_register_throughout(kernel: t.Kernel, copy: a.CpAsync) -> None:
     copy.attributes["guard"] = ExprAttr.of(copy.guard.expr.substitute({t.REGISTER: Const(0)}))
 
 
+def registers_behind(kernel: t.Kernel, copy: a.CpAsync) -> None:
+    """Rows that come again with the registers behind those that are loaded."""
+    load = next(op for op in kernel.walk() if isinstance(op, t.Load))
+    held, register = t.registers_of(load.buffer).count.data, Sym(t.REGISTER)
+    again = {t.REGISTER: register % held}
+    copy.attributes["index_registers"] = exprs([register + held])
+    load.attributes["coords"] = exprs([c.expr.substitute(again) for c in load.coords])
+    load.attributes["guard"] = ExprAttr.of(load.guard.expr.substitute(again))
+
+
 def other_row(kernel: t.Kernel, copy: a.CpAsync) -> None:
     coords = [c.expr for c in copy.coords]
     copy.attributes["coords"] = exprs([coords[0] + 1, coords[1]])
@@ -386,8 +396,8 @@ def integers_written_twice(kernel: t.Kernel, copy: a.CpAsync) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        other_integer, other_register, other_register_throughout, other_row, rows_outside, rows_left_out,
-        integers_left_out, integers_written_twice,
+        other_integer, other_register, other_register_throughout, registers_behind, other_row, rows_outside,
+        rows_left_out, integers_left_out, integers_written_twice,
     ],
     ids=lambda f: f.__name__,
 )  # fmt: skip

@@ -77,7 +77,7 @@ def conversion(product: a.Wgmma, side: str, swizzled: Ints, size: int) -> Conver
     for access in (write, read):
         _whole_vectors(access, at, where)
     unit = t.shared_of(read.shared).dtype.dtype.bytes
-    found = np.empty(swizzled.size, np.int64)
+    found = np.full(swizzled.size, -1)
     found[table[offsets]] = values_at(inside, at) * unit
     k = table[offsets] % swizzled.shape[1]
     return Conversion(read, begin * unit, found.reshape(swizzled.shape), zeros, k, at)
