@@ -306,6 +306,41 @@ def test_digits_are_asked_for_without_the_bounds_of_the_number() -> None:
     _judge_where_decided(replace(kernel, accesses=(moved,)), promised)
 
 
+def _by_rows(*accesses: tuple[Expr, Expr, Expr], width: Expr) -> tuple[KernelAccesses, StoreDomain]:
+    """Stores to ``H`` rows, ``D`` elements apart, of ``width`` elements q: of each how many programs h it has, its
+    guard, and its row."""
+    q, d, count = sym("q"), sym("D"), sym("H")
+    made = [
+        AccessMap(
+            f"store {n}", "k.py:1", "", "y", AccessKind.WRITE, (count * d,),
+            (LoopIndex("h", IndexRole.PROGRAM, Const(0), rows), LoopIndex("q", IndexRole.PROGRAM, Const(0), width)),
+            (), guard, (row * d + q,),
+        )
+        for n, (rows, guard, row) in enumerate(accesses)
+    ]  # fmt: skip
+    axes = (LoopIndex("i", IndexRole.AXIS, Const(0), count), LoopIndex("j", IndexRole.AXIS, Const(0), width))
+    coord = sym("i") * d + sym("j")
+    domain = StoreDomain("y", "k.py:1", axes, (coord,), coord < count * d)
+    return KernelAccesses("k", (LaunchParameter("D", 1), LaunchParameter("H", 1)), (), tuple(made)), domain
+
+
+def test_rows_that_reach_into_the_next_store_elements_twice() -> None:
+    """Though (row, place in it) has each pair once."""
+    h, d, count = sym("h"), sym("D"), sym("H")
+    kernel, domain = _by_rows((count, h * d + sym("q") < count * d, h), width=d + 1)
+    assert AccessFault.TWICE in _faults(kernel, domain, {"D": 2, "H": 3})
+    _judge_where_decided(kernel, domain)
+
+
+def test_the_first_row_is_one_of_those_from_0_on() -> None:
+    """One store has all rows and, under its guard, none before them; another the first one again."""
+    h, d, count = sym("h"), sym("D"), sym("H")
+    every = (count + 1, (h - 1) * d + sym("q") >= 0, h - 1)
+    kernel, domain = _by_rows(every, (Const(1), TRUE, h), width=d)
+    assert _faults(kernel, domain, {"D": 2, "H": 3}) == {AccessFault.TWICE}
+    _judge_where_decided(kernel, domain)
+
+
 def _backwards(tile: int, slip: int, first: bool, second: bool, guarded: bool) -> tuple[KernelAccesses, StoreDomain]:
     """Two halves of a tensor, each stored forwards or backwards."""
     m, p = sym("M"), sym("p")
