@@ -30,6 +30,8 @@ from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.requests import assumptions_of
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
+from tilewright.protocol.model import steps
+from tilewright.protocol.ops.memory import Read
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidate import Candidate
 from tilewright.schedule.hopper.candidates import schedule
@@ -318,6 +320,18 @@ def test_both_barriers_are_needed() -> None:
         kernel = lowered(p.nt, 2)
         without_barrier(kernel, number)
         assert isinstance(check(protocol_of(kernel)), Refuted)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_the_protocol_reads_a_part_of_every_cta(parts: int) -> None:
+    """Whose barriers order them: those of one CTA are ordered by that one's."""
+    reads = [
+        step.op.region.cta
+        for role in protocol_of(lowered(p.nt, parts)).roles
+        for step in steps(role.body)
+        if isinstance(step.op, Read) and step.op.region.cta is not None
+    ]
+    assert sorted(map(str, reads)) == [str(rank) for rank in range(parts)]
 
 
 def test_the_simulator_sees_a_missing_barrier() -> None:
