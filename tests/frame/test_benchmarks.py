@@ -35,6 +35,12 @@ def test_a_benchmark_documents_how_it_is_run(name: str) -> None:
     assert "--json" in done.stdout
 
 
+def test_results_name_no_folder_of_a_machine() -> None:
+    """Commands are those of the project's root."""
+    folder = re.compile(r"""["' (=]/(work|root|home|tmp|Users|opt)/""")
+    assert [p.name for p in (FOLDER / "results").glob("*.json") if folder.search(p.read_text())] == []
+
+
 def test_every_variant_is_first_in_turn() -> None:
     launched: list[str] = []
 

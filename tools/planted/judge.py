@@ -91,6 +91,8 @@ def judged(mutant: Mutant, bases: dict[str, Any]) -> list[Row]:
         except MemoryError:
             row = {"status": "undecided", "by": "out of memory"}
         signal.alarm(0)
+        if "why" in row:
+            row["why"] = row["why"].replace(f"{ROOT}/", "")
         rows.append({"probe": name, **row, "seconds": round(time.monotonic() - begun, 1)})
     return rows
 
