@@ -60,7 +60,7 @@ OTHER_EXAMPLES: dict[str, dict[str, str]] = {
     "ragged.grouped_weight_gradient": {"offsets": "i32"},
     "scan.running_sums": {},
     "scan.selective_scan": {},
-    "scan.segment_sums": {"begins": "i32"},
+    "scan.segment_sums": {"begins": "bool"},
     "scan.rank_in_bin": {"bins": "i32", "rank": "i32", "counts": "i32"},
     "scan.pack": {"x": "i32", "y": "i32", "count": "i32"},
     "topk.topk": {"places": "i32"},
