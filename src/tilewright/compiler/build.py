@@ -179,24 +179,15 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises, originals=originals)
         if collapsed:
             planned = replace(planned, collapsed=collapsed, notes=notes)
-        declare_workspaces(planned.transport, workspaces)
-        declare_collapsed(planned.transport, collapsed)
-        checks = any(name.startswith(PROMISES) for name in workspaces) and promises is None
-        waits = checks or (promises is not None and bool(promises.kernels))
-        dependent = bool(request.schedule.dependent)
-        declare_order(planned.transport, waits=waits, releases=checks, dependent=dependent)
-        assume(planned.transport, (extent <= size for extent, size in sizes))
-        with unchanged(planned.tile, planned.transport):
-            require(planned.certificate, planned.tile, planned.transport)
-            with timed("emit"):
-                emitted = emit_kernel(planned.transport, debug=request.debug)
+        emitted = _emitted(planned)
         try:
             assembled = yield partial(assemble, emitted.source, request.target.name, emitted.entry)
         except TilewrightError as error:  # raised in a worker thread, where the location is not known
             located = (replace(d, where=d.where or request.function.where) for d in error.diagnostics)
             raise TilewrightError(tuple(located)) from error
         against = defects(assembled, planned.spill_tolerance_bytes)
-        asked = validate and assembled.cubin and not request.debug
+        spills = planned.other_stores is not None and assembled.spill_bytes > SPILL_TOLERANCE_BYTES
+        asked = validate and assembled.cubin and not request.debug and not spills and stored is None
         checked = _validated(planned, assembled) if asked and not against else NOT_ASKED
         with timed("guard"):
             guarded = planned.next_schedule and assembled.cubin and PTX not in checked.certificate
@@ -205,15 +196,14 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         # a debug build's reports cost registers, and calls between wgmmas
         if not found or (request.debug and assembled.cubin):
             kernel = _Kernel(planned, emitted, assembled, checked)
-            if stored is not None:
-                return min(stored, kernel, key=lambda each: each.assembled.spill_bytes)
-            other = _stored_otherwise(kernel)
-            if other is None:
-                return kernel
-            stored, planned = kernel, other
-            continue
+            other = _stored_otherwise(kernel) if spills and stored is None else None
+            if other is not None:
+                stored, planned = kernel, other
+                continue
+            best = min(filter(None, (stored, kernel)), key=lambda each: each.assembled.spill_bytes)
+            return _compared(best) if validate else best
         if stored is not None:
-            return stored
+            return _compared(stored) if validate else stored
         if planned.next_schedule is not None:
             only_spills = bool(assembled.cubin) and not unlike and not defects(assembled, MOST_SPILLED)
             if only_spills and (least is None or assembled.spill_bytes < least.assembled.spill_bytes):
@@ -223,19 +213,33 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
             except TilewrightError:
                 if least is None:
                     raise
-                return replace(least, validated=_validated(least.planned, least.assembled)) if validate else least
+                return _compared(least) if validate else least
             continue
         planned = _planned_again(planned, "; ".join(found))
+
+
+def _emitted(planned: PlannedKernel) -> Emitted:
+    """A proved kernel's text, with what it is told of its launch."""
+    workspaces, promises = planned.workspaces, planned.promises
+    declare_workspaces(planned.transport, workspaces)
+    declare_collapsed(planned.transport, planned.collapsed)
+    checks = any(name.startswith(PROMISES) for name in workspaces) and promises is None
+    waits = checks or (promises is not None and bool(promises.kernels))
+    dependent = bool(planned.request.schedule.dependent)
+    declare_order(planned.transport, waits=waits, releases=checks, dependent=dependent)
+    assume(planned.transport, (extent <= size for extent, size in planned.sizes))
+    with unchanged(planned.tile, planned.transport):
+        require(planned.certificate, planned.tile, planned.transport)
+        with timed("emit"):
+            return emit_kernel(planned.transport, debug=planned.request.debug)
 
 
 def _stored_otherwise(kernel: _Kernel) -> PlannedKernel | None:
     """A kernel that spills, with other stores: ptxas allots registers by the whole text. Gradients of keys and values
     over packed sequences (H200, 4 x 4,096 of 16 heads of 128): 964 us with 76 bytes spilled by stores that the hardware
     clips, 926 with 44 by the others."""
-    planned, spilled = kernel.planned, kernel.assembled.spill_bytes
-    if planned.other_stores is None or spilled <= SPILL_TOLERANCE_BYTES:
-        return None
-    return planned.other_stores(f"{spilled} bytes spilled")
+    other = kernel.planned.other_stores
+    return None if other is None else other(f"{kernel.assembled.spill_bytes} bytes spilled")
 
 
 def _planned_again(planned: PlannedKernel, found: str) -> PlannedKernel:
@@ -257,6 +261,13 @@ def _planned_again(planned: PlannedKernel, found: str) -> PlannedKernel:
             help="use smaller tiles, or stream over the long axis with tw.stream",
         )
     return plan_kernel(request, planned.tile, planned.predicate, name, 2 * threads)
+
+
+def _compared(kernel: _Kernel) -> _Kernel:
+    """A kernel with its validation result, but in debug builds."""
+    if kernel.planned.request.debug or kernel.validated is not NOT_ASKED:
+        return kernel
+    return replace(kernel, validated=_validated(kernel.planned, kernel.assembled))
 
 
 def _validated(planned: PlannedKernel, assembled: Assembled) -> Validated:
