@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import prod
 
 import numpy as np
@@ -45,37 +44,48 @@ class Unlike:
 def compare(source: tile.Kernel, lowered: t.Kernel) -> tuple[Unlike, ...]:
     """Where the Transport IR is not shown to store what the Tile IR stores, for all arguments of its class; empty if it
     is."""
-    first = _compared_so(source, lowered, inside=False)
-    return first if first and _compared_so(source, lowered, inside=True, most=1) else ()
+    return _without_errors(lambda: _compared(source, lowered))
 
 
-def _compared_so(
-    source: tile.Kernel, lowered: t.Kernel, *, inside: bool, most: int | None = None
-) -> tuple[Unlike, ...]:
-    """The same, up to ``most``, where what loops carry is asked for ``inside`` of the bounds of their steps alone, or
-    everywhere."""
+def _without_errors(found: Callable[[], Iterator[Unlike]]) -> tuple[Unlike, ...]:
+    """What is found, or why nothing can be said."""
     with np.errstate(over="ignore"):
         try:
-            return tuple(dict.fromkeys(islice(_compared(source, lowered, inside=inside), most)))
+            return tuple(dict.fromkeys(found()))
         except Undecided as error:
             return (Unlike(error.where, f"undecided: {error.what}"),)
         except (ArithmeticError, ExprError, LookupError, TypeError, ValueError) as error:  # a text that says nonsense
             return (Unlike("", f"undecided: {type(error).__name__}: {error}"),)
 
 
-def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterator[Unlike]:
+def _compared(source: tile.Kernel, lowered: t.Kernel) -> Iterator[Unlike]:
+    """The differences of the first path that has some."""
     facts = SymbolFacts(_known(lowered)).when(
         [*(a.expr for a in lowered.assumptions), *(r.expr for r in source.requires)]
     )
     yield from _grid(source, lowered, facts)
     paths: list[list[int]] = [[]]
     count = 0
-    while paths:
+    found: tuple[Unlike, ...] = ()
+    while paths and not found:
         count += 1
         if count > MOST_PATHS:
             raise Undecided("too many branches")
-        path = Path(paths.pop(), paths, inside=inside)
-        yield from _path(source, lowered, facts, path)
+        found = _either(source, lowered, facts, paths.pop(), paths)
+    yield from found
+
+
+def _either(
+    source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, taken: list[int], more: list[list[int]]
+) -> tuple[Unlike, ...]:
+    """The differences on one path, where what loops carry is asked for everywhere, unless there are none where it is
+    asked for inside of the bounds of their steps alone."""
+    path, inside = Path(taken, more), Path(taken, more, inside=True)
+    found = _without_errors(lambda: _path(source, lowered, facts, path))
+    if not found or _without_errors(lambda: _path(source, lowered, facts, inside)):
+        return found
+    same = all(a == b for a, b in zip(path.chosen, inside.chosen, strict=False))
+    return () if same else found  # what is left for other paths was asked for in the order of both
 
 
 def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path) -> Iterator[Unlike]:
@@ -141,6 +151,7 @@ def _against(
             rank=rank,
         )
         tiles.handed = handed
+        tiles.theirs += [role.integers for role in every if role is not first]
         tiles.run()
         claims = Claims()
         for side in (tiles, *(every or threads)):

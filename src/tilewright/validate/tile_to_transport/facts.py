@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from tilewright.base.expr import (
     All,
@@ -15,6 +16,7 @@ from tilewright.base.expr import (
     Max,
     Min,
     Mod,
+    Product,
     Sum,
     Sym,
     conjuncts,
@@ -45,6 +47,7 @@ class SymbolFacts:
         if not end.symbols.isdisjoint(self._counted):
             end = _above(least, end)
         known = {**self.known, name: (least, None)}
+        end, more = self._without_small_factors(end, least)
         if isinstance(end, Max) and begin in end.args:  # there is a step, so the others decide
             end = maximum(*(part for part in end.args if part != begin))
         match end - begin:
@@ -57,15 +60,31 @@ class SymbolFacts:
             self,
             known=known,
             ranges={**self.ranges, name: (begin, end)},
-            positive=(*self.positive, end - begin - 1),
+            positive=(*self.positive, end - begin - 1, *more),
         )
+
+    def _without_small_factors(self, end: Expr, least: int | None) -> tuple[Expr, list[Expr]]:
+        """``end`` of a range that begins at ``least`` and is not empty: without factors that are 1, as they are at most
+        that; and what is not negative, as there is a step."""
+        parts = end.args if isinstance(end, Min) else (end,)
+        some = [part for part in parts if isinstance(part, Product) or (isinstance(part, Max) and part != end)]
+        if least is None or least < 0 or not some:
+            return end, []
+        implied = [each for part in some for each in _implied(part - least - 1, self.known)]
+        return minimum(*(_above(least, self._large(part)) for part in parts)), implied
+
+    def _large(self, e: Expr) -> Expr:
+        """Of a product that is not 0 the factors that may be above 1."""
+        if not isinstance(e, Product):
+            return e
+        return prod((factor for factor in e.factors if interval(factor, self.known) != (0, 1)), start=Const(1))
 
     def when(self, predicates: Iterable[Expr]) -> SymbolFacts:
         """Also that these hold."""
         predicates = [part for p in predicates for part in conjuncts(p)]
         multiples = {**self.multiples, **dict(m for p in predicates for m in _multiples(p))}
         told = (simplify(d, self.known) for p in predicates for d in _differences(p))
-        found = [part for d in told for part in _parts(d)]
+        found = [each for d in told for part in _parts(d) for each in (part, *_implied(part, self.known))]
         known = dict(self.known)
         for d in found:
             terms = d.terms if isinstance(d, Sum) else ((d, 1),)
@@ -107,10 +126,14 @@ class SymbolFacts:
         return self.never_negative(e) or (bool(cases) and all(map(self.never_negative_in_cases, cases)))
 
     def _least(self, e: Expr, depth: int) -> int | None:
-        e = self._without_remainders(_without_quotients(e))
-        found = [low for low in (self._plain(e), *(self._beside(e, d) for d in self.positive)) if low is not None]
+        whole, e = e, self._without_remainders(_without_quotients(e))
+        lows = [
+            *(self._plain(each) for each in dict.fromkeys((whole, e))),
+            *(self._beside(e, d) for d in self.positive),
+        ]
+        found = [low for low in lows if low is not None]
         if depth:
-            for other in self._replaced(e):
+            for other in (*self._replaced(e), *self._bounded_quotients(e, depth - 1)):
                 low = self._least(other, depth - 1)
                 if low is not None:
                     found.append(low)
@@ -149,6 +172,16 @@ class SymbolFacts:
             return None
         rest = _without_quotients(e - positive * _times(e, positive))
         return rest.constant if isinstance(rest, Const) else self._plain(rest)
+
+    def _bounded_quotients(self, e: Expr, depth: int) -> Iterator[Expr]:
+        """Expressions that are not greater: a quotient at the least, or where it counts negatively the greatest, that
+        its numerator allows."""
+        for term, factor in e.terms if isinstance(e, Sum) else ((e, 1),):
+            if isinstance(term, FloorDiv) and (n := term.denominator.constant or 0) > 0:
+                sign = 1 if factor > 0 else -1
+                least = self._least(term.numerator * sign, depth)
+                if least is not None:
+                    yield e - term * factor + least * sign // n * factor
 
     def _replaced(self, e: Expr) -> Iterator[Expr]:
         """Expressions that are not greater: a symbol at the end of its range where it counts negatively."""
@@ -218,6 +251,48 @@ def _parts(e: Expr) -> list[Expr]:
         if isinstance(term, Min) and factor > 0:
             return [e - term * factor + arg * factor for arg in term.args]
     return [e]
+
+
+def _implied(e: Expr, known: Mapping[str, Interval]) -> Iterator[Expr]:
+    """What is not negative where a product, or a greatest, less a number above 0 is not."""
+    match e:
+        case Sum(offset, ((Product(factors), 1),)) if offset < 0:
+            ranges = [interval(factor, known) for factor in factors]
+            if all(low is not None and low >= 0 for low, _ in ranges):
+                large = [factor for factor, (_, high) in zip(factors, ranges, strict=True) if high != 1]
+                for factor in factors:
+                    yield from _at_least(factor, 1)
+                if len(large) == 1:
+                    yield from _at_least(large[0], -offset)
+        case Sum(offset, ((Max() as greatest, 1),)) if offset < 0:
+            yield from _at_least(greatest, -offset)
+        case _:
+            pass
+
+
+def _at_least(e: Expr, number: int) -> Iterator[Expr]:
+    """What is not negative where ``e`` is at least ``number``."""
+    match e:
+        case Sum(offset, ((term, 1),)):
+            yield from _at_least(term, number - offset)
+        case Min(args):
+            for part in args:
+                yield from _at_least(part, number)
+        case Max(args) if len(parts := [p for p in args if p.constant is None or p.constant >= number]) == 1:
+            yield from _at_least(parts[0], number)
+        case _ if e.constant is None:
+            for part in _parts(e - number):
+                yield part
+                yield from _numerators(part)
+        case _:
+            pass
+
+
+def _numerators(e: Expr) -> Iterator[Expr]:
+    """What is not negative where ``e`` is not, as ``n * (a // n)`` is not above ``a``."""
+    for term, factor in e.terms if isinstance(e, Sum) else ((e, 1),):
+        if isinstance(term, FloorDiv) and (n := term.denominator.constant or 0) > 0 and factor > 0:
+            yield (e - term * factor) * n + term.numerator * factor
 
 
 def _cases(e: Expr) -> list[Expr]:

@@ -11,7 +11,22 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, maximum, negate
+from tilewright.base.expr import (
+    OWN,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Sym,
+    all_of,
+    conjuncts,
+    maximum,
+    minimum,
+    negate,
+)
 from tilewright.lang.enums import Numerics
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TensorType, TileType
@@ -177,25 +192,25 @@ class Threads:
             pass
         elif isinstance(value, Mod) and (n := value.denominator.constant) and n <= MOST_REMAINDERS:
             value = Const(self.path.choose(self.inlined(value), n))
-        elif (
-            isinstance(least := self.inlined(value), Min)
-            and Const(1) in least.args
-            and self.facts.never_negative(least)
-        ):
+        elif isinstance(least := self.inlined(value), Min) and Const(1) in least.args:
             value = self._one_or_none(least)
         self.integers.bind(op.symbol.data, self.integers(value))
 
-    def _one_or_none(self, least: Min) -> Const:
-        """What the minimum of 1 and other expressions is on this path."""
+    def _one_or_none(self, least: Min) -> Expr:
+        """What the minimum of 1 and other expressions is on this path: 1, or what is known not to be above 0."""
         needs = [
             e.numerator >= e.denominator if isinstance(e, FloorDiv) and (e.denominator.constant or 0) > 0 else e >= 1
             for e in least.args
             if e != Const(1)
         ]
         needed = all_of(needs)
-        found = self.path.holds(needed)
-        self.facts = self.facts.when([needed if found else negate(needed)])
-        return Const(int(found))
+        if self.path.holds(needed):
+            self.facts = self.facts.when([needed])
+            return Const(1)
+        none = self.facts.never_negative(least)
+        others = minimum(*(e for e in least.args if e != Const(1)))
+        self.facts = self.facts.when([negate(needed)] if none else [others <= 0, least <= 0])
+        return Const(0) if none else least
 
     def programs(self, op: t.Programs) -> None:
         """One program, whichever it is: of the text it is proved that drawn ones are done once each (``queue``)."""
@@ -333,12 +348,19 @@ class Threads:
         alike = [o for o in ops_in(op.parent) if isinstance(o, t.For) and o.counter == op.counter] if op.parent else []
         if self.around or len(alike) == 1:
             return begin, end
+        if isinstance(begin, Max):
+            begin = self._greatest(begin)
         if begin == _ZERO and isinstance(end, Min) and Const(1) in end.args and self.facts.never_negative(end):
             end = self._one_or_none(end)
         last = end - 1
         if begin == maximum(last, _ZERO) and self.facts.never_negative(last):
             begin = last
         return begin, end
+
+    def _greatest(self, e: Max) -> Expr:
+        """A number, if none of the others is ever above it."""
+        numbers = (part for part in e.args if part.constant is not None)
+        return next((n for n in numbers if all(self.facts.never_negative(n - other) for other in e.args)), e)
 
     def _is_again(self, part: LoopSegment) -> bool:
         """The last step once more, of a stream whose steps have all been: what is left of it to do."""

@@ -18,6 +18,7 @@ from tilewright.validate.tile_to_transport.arithmetic import Combined, ElementFu
 from tilewright.validate.tile_to_transport.bounded_states import BoundedStates
 from tilewright.validate.tile_to_transport.facts import SymbolFacts
 from tilewright.validate.tile_to_transport.fingerprints import COUNTED, Fingerprints, bins_of, fingerprints, key, mix
+from tilewright.validate.tile_to_transport.index_ends import IndexEnds
 from tilewright.validate.tile_to_transport.integers import ALWAYS, Bounds, Integers, Number, Numbers
 from tilewright.validate.tile_to_transport.recurrence import Claims, run_loop
 from tilewright.validate.tile_to_transport.scalars import computed, constant_terms
@@ -46,7 +47,7 @@ class TileValues:
         """``functions`` are those of scans that are the user's, ``rank`` is the program's place along an axis over
         which programs add up parts."""
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
-        self.integers, self.theirs = Integers({}), values
+        self.integers, self.theirs = Integers({}), [values]
         self.integers.forms = values.forms
         self._of_part: Callable[[int], TileValues] = lambda part: TileValues(
             kernel, facts, parts, values, reals=reals, rotated=rotated, functions=functions, rank=part
@@ -63,6 +64,7 @@ class TileValues:
         self.written: dict[str, frozenset[str]] = {}
         self.claims = Claims()
         self.counts, self.rotated = True, rotated
+        self.ends = IndexEnds(self.never_negative)
         self.certain: frozenset[SSAValue] = frozenset()
         """Comparisons that hold for all elements at this place."""
         self.masked: dict[SSAValue, tile.Dot] = {}
@@ -119,9 +121,13 @@ class TileValues:
         """A comparison of coordinates that holds for all elements of its tile chooses like none."""
         held = [self.held[op.a], self.held[op.b]]
         self.held[op.result] = computed(self.arithmetic, op, held)
-        apart = _least_apart(op)
-        holds = apart is not None and self.facts.never_negative(self.integers.inlined(apart))
+        apart = self.ends.least_apart(op)
+        holds = apart is not None and self.never_negative(apart)
         self.certain = self.certain | {op.result} if holds else self.certain - {op.result}
+
+    def never_negative(self, e: Expr) -> bool:
+        """An expression is never negative at this place."""
+        return self.facts.never_negative(self.integers.inlined(e))
 
     def select(self, op: tile.Select) -> None:
         if op.cond in self.certain:
@@ -474,9 +480,10 @@ class TileValues:
 
     def bind(self, op: tile.Bind) -> None:
         name = op.symbol.data
+        self.ends.bound(op)
         value = self.held[op.value].reshape(1, 1)
-        theirs = self.theirs.values.get(name)
-        if not self.around and theirs is not None and (theirs.rest != value).any():
+        theirs = [integers.values[name] for integers in self.theirs if name in integers.values]
+        if not self.around and any((each.rest != value).any() for each in theirs):
             raise Undecided(f"{name} is another integer", _where(op))  # of which the other side has told something
         self.integers.bind(name, Number(np.zeros((1, 1), np.int64), value, Sym(name)))
 
@@ -539,25 +546,6 @@ def _slice(value: SSAValue, ops: Sequence[Operation]) -> set[Operation]:
     if not isinstance(owner, Operation) or owner not in ops:
         return set()
     return {owner}.union(*(_slice(v, ops) for v in owner.operands))
-
-
-def _least_apart(op: tile.Compare) -> Expr | None:
-    """By how much a comparison of coordinates holds where it does least; None of other values."""
-    sides = [_behind(side).owner for side in (op.a, op.b)]
-    fn = op.fn.data.value
-    if fn in ("le", "lt"):
-        sides.reverse()
-    greater, smaller = (side.axis.data if isinstance(side, tile.Index) else None for side in sides)
-    if fn not in ("ge", "gt", "le", "lt") or greater is None or smaller is None:
-        return None
-    return greater.origin - smaller.origin - (smaller.size - 1) - int(fn in ("gt", "lt"))
-
-
-def _behind(value: SSAValue) -> SSAValue:
-    """The value of which one is another shape."""
-    while isinstance(value.owner, tile.Expand | tile.Broadcast | tile.Transpose):
-        value = value.owner.x
-    return value
 
 
 def _where(op: Operation) -> str:
