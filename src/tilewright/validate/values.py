@@ -203,10 +203,10 @@ class Values:
         return self.terms.data(width, width, "undefined", name)
 
     @overload
-    def lift(self, function: Callable[[Poly], Poly], a: Value, /) -> Value: ...
+    def lift(self, function: Callable[[Poly], Value], a: Value, /) -> Value: ...
     @overload
-    def lift(self, function: Callable[[Poly, Poly], Poly], a: Value, b: Value, /) -> Value: ...
-    def lift(self, function: Callable[..., Poly], *args: Value) -> Value:
+    def lift(self, function: Callable[[Poly, Poly], Value], a: Value, b: Value, /) -> Value: ...
+    def lift(self, function: Callable[..., Value], *args: Value) -> Value:
         """A function of polynomials on values, case by case."""
         if Choice not in map(type, args):
             return function(*args)
