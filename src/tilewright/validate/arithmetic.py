@@ -29,6 +29,7 @@ from tilewright.validate.polynomials import (
 from tilewright.validate.readings import LEAST_BITS, Reader, Readings
 from tilewright.validate.reciprocals import Reciprocals
 from tilewright.validate.regions import Need
+from tilewright.validate.signed_quotients import SignedQuotients
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values, in_order
@@ -59,13 +60,14 @@ def bits_of(kind: str) -> int:
 class Arithmetic:
     """Evaluates pure instructions; ``needs`` collects what they rest on."""
 
-    def __init__(self, values: Values):
+    def __init__(self, values: Values, signed: frozenset[int] = frozenset()):
         self.values = values
         self.terms: Terms = values.terms
         self.cases: Cases = values.cases
         self.floats = Floats(values)
         self.reader = Reader(values)
         self.reciprocals = Reciprocals(self.terms)
+        self.signed_quotients = SignedQuotients(values, self.within, signed)
         self.needs: set[Need] = set()
         self._divided: dict[Poly, Poly] = {}
         """By words that are quotients what was divided: where that is a word without a sign bit, so are they."""
@@ -336,13 +338,23 @@ class Arithmetic:
         NVRTC writes shr.u64 also for signed words of which it keeps the low half. The quotient of a word of 64 bits
         that may be negative is the floor of the integer's then, and 2**64 divided so above it.
         """
-        count = self.values.number(by) or 0
+        number = self.values.number(by)
+        count = number or 0
+        if name == "shr" and number is not None and (found := self._of_signed(a, number, signed=signed)) is not None:
+            return found
         if name == "shr" and not signed and a.width == 64 and 0 < count < 64 and self._may_be_negative(a):
             floor = self.values.lift(lambda x: self.shift(name, x, self.terms.const(32, count), signed=True), a)
             above = self.terms.const(64, 1 << (64 - count))
             wrapped = self.values.lift(lambda x: self.terms.add(x, above), floor)
             return self.values.select(self.compare("lt", "s64", a, self.terms.const(64, 0)), wrapped, floor)
         return self.values.lift(lambda x, y: self.shift(name, x, y, signed=signed), a, by)
+
+    def _of_signed(self, a: Value, count: int, *, signed: bool) -> Value | None:
+        """The upper half of a product shifted down, with its sign, or its sign bit; None of others."""
+        if signed:
+            return self.signed_quotients.quotient(a, count)
+        negative = self.signed_quotients.negative(a) if count == a.width - 1 else None
+        return None if negative is None else self.as_word(negative, a.width)
 
     def _may_be_negative(self, a: Value) -> bool:
         """A word that is counted with is not shown to be at least 0 by its interval."""

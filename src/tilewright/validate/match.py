@@ -7,7 +7,7 @@ and moved where what they give is proved equal (the contents of memory they see 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,8 @@ from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Prover
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.ptx_program import PtxProgram
-from tilewright.validate.regions import ElementAccess, Event, LoopBody, Operand, VectorAccess
+from tilewright.validate.regions import ElementAccess, Event, LoopBody, Need, Operand, VectorAccess
+from tilewright.validate.signed_quotients import Negative
 from tilewright.validate.transport_ir.plan import Plan
 from tilewright.validate.values import Choice, Value
 from tilewright.validate.warps import Warps
@@ -182,13 +183,24 @@ class Matcher:
             if not self.same(runs, self.warps.of_first_lanes(runs), self.cases.true):
                 self.differ(where, ir.where, "lanes of one warp, of which not all run the instruction")
         for event in ptx.events:
-            unproved = self.prover.unproved(event.needs, self.cases.both(event.condition, care), care)
-            if unproved:
-                self.differ(event.where, ir.where, f"{event.kind}: {unproved}")
+            needs = self.prover.unproved(event.needs, self.cases.both(event.condition, care), care)
+            need = next(needs, None)
+            if need is not None:
+                self._divide_with_signs([need, *needs] if need.low == 0 else [])
+                at_most = "" if need.high is None else f" and at most {need.high}"
+                what = f"{self.terms.text(need.value)} is not shown to be at least {need.low}{at_most}"
+                self.differ(event.where, ir.where, f"{event.kind}: {what}")
         theirs = {loop.name: loop for loop in ptx.loops}
         for loop in ir.loops:
             if loop.name in theirs:
                 self._access(loop, theirs[loop.name])
+
+    def _divide_with_signs(self, needs: Iterable[Need]) -> None:
+        """Raises ``Negative`` where needs are that what is divided by a reciprocal is not negative."""
+        quotients = self.program.arithmetic.signed_quotients
+        lines = {line for need in needs for line in quotients.lines_of.get(need.value, ()) if need.low == 0}
+        if lines - quotients.lines:
+            raise Negative(lines)
 
     def _heads(self, ir: LoopBody, ptx: LoopBody, care: Condition) -> None:
         entry = ir.around if ptx.top_tested else ir.entry
@@ -533,6 +545,10 @@ class Matcher:
             if outside == 0 or self.prover.impossible(outside):
                 continue
             if self.prover.readable(str(event.operands[0]), at, event.bytes, outside):
+                continue
+            others = ((place, when) for (name, place, size), when in index.items() if (name, size) == key[::2])
+            outside = self._elsewhere([(p, when) for p, when in others if isinstance(p, Poly)], at, outside)
+            if outside == 0 or self.prover.impossible(outside):
                 continue
             what = f"reads {event.operands[0]} at {self._text(at)} where {self.cases.text(outside)}"
             self.differ(event.where, "nowhere", what)

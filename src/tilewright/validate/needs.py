@@ -75,6 +75,7 @@ class Prover:
         self.terms, self.cases = terms, cases
         self.tensors, self.offset_bits = tensors, offset_bits
         self._facts = tuple(dict.fromkeys(facts))
+        self._depth = DEEPEST
         strides = (self._multiple(stride) for tensor in tensors.values() for stride in tensor.strides)
         self._strides = {found[0] for found in strides if found is not None}
         self._signs: dict[tuple[Poly, Condition], int] = {}
@@ -86,18 +87,17 @@ class Prover:
         self._shown: dict[tuple[Poly, int, int | None], list[Condition]] = {}
         """By need, the conditions under which it is shown."""
 
-    def unproved(self, needs: Needs, holds: Condition, region: Condition) -> str:
-        """The first need that is not shown where ``holds``, or in all of a region; empty if all are."""
+    def unproved(self, needs: Needs, holds: Condition, region: Condition) -> Iterator[Need]:
+        """The needs that are not shown where ``holds``, or in all of a region."""
         together, holds = holds, self.cases.without_tests(holds)
         region = self.cases.without_tests(region)
         for need in sorted(needs, key=lambda need: need.rank):
             if self.cases.both(together, need.when) == 0:
                 continue
             here = self.cases.both(holds, self.cases.without_tests(need.when))
-            if not self._holds(need, here) and not self._holds(need, region) and not self.impossible(here):
-                at_most = "" if need.high is None else f" and at most {need.high}"
-                return f"{self.terms.text(need.value)} is not shown to be at least {need.low}{at_most}"
-        return ""
+            shown = self._holds(need, here) or self._holds(need, region) or self.impossible(here)
+            if not shown and not self._by_more_steps(need, here):
+                yield need
 
     def _holds(self, need: Need, holds: Condition) -> bool:
         if holds == 0:
@@ -113,6 +113,13 @@ class Prover:
                 if found:
                     shown.append(holds)
             self._known[key] = found
+        return found
+
+    def _by_more_steps(self, need: Need, holds: Condition) -> bool:
+        """A proof that has one step more than others."""
+        self._depth = DEEPEST + 1
+        found = self._proved(need, holds)
+        self._depth = DEEPEST
         return found
 
     def _reduced(self, need: Need) -> Need:
@@ -148,8 +155,9 @@ class Prover:
         return self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
 
     @_if_it_fits
-    def not_negative(self, p: Poly, holds: Condition, depth: int = DEEPEST) -> bool:
+    def not_negative(self, p: Poly, holds: Condition, depth: int | None = None) -> bool:
         """p >= 0 where ``holds``: by its bounds, by the condition, by one quantity of it, or by floor division."""
+        depth = self._depth if depth is None else depth
         if any(isinstance(c, Table) for _, c in p.terms):
             threads = self.cases.threads(holds)
             p = self.terms.make(0, {m: self.cases.among(c, threads) for m, c in p.terms})
@@ -169,6 +177,7 @@ class Prover:
                 or self._by_division(p, holds, depth)
                 or self._by_quotient(p, holds, depth)
                 or self._by_factor(p, holds)
+                or self._by_part(p, holds, depth)
                 or self._by_slack(p, holds, depth)
                 or self._by_product(p, holds, depth)
             )
@@ -201,6 +210,7 @@ class Prover:
             beside = (
                 *self._of_quotient(monomial),
                 *self._of_field(monomial),
+                *self._of_product(monomial),
                 *self._of_multiple(monomial, holds, depth),
             )
             for slack, d in (*known, *beside):
@@ -243,6 +253,13 @@ class Prover:
         assert isinstance(field, Field)
         whole = self.terms.field_atom(field.base, field.low, self.terms.atoms[field.base].bits - field.low)
         return [] if whole is atom else [(self.terms.sub(self.terms.of(0, whole), self.terms.of(0, atom)), -1)]
+
+    def _of_product(self, monomial: Monomial) -> list[tuple[Poly, int]]:
+        """a b <= a, where a is not negative and b is 1 at most."""
+        atoms = [self.terms.atoms[i] for i in monomial] if len(monomial) == 2 else []
+        pairs = zip(atoms, reversed(atoms), strict=True)
+        wholes = [(a.id,) for a, b in pairs if a.low is not None and a.low >= 0 and b.high is not None and b.high <= 1]
+        return [(self.terms.make(0, {whole: 1, monomial: -1}), -1) for whole in wholes]
 
     def _slacks(self, holds: Condition) -> Slacks:
         """Polynomials that are not negative where the condition holds, by their terms."""
@@ -382,6 +399,22 @@ class Prover:
                 rest = self.terms.make(0, {m: k for m, k in p.terms if m != monomial})
                 least = self.terms.add(rest, self.terms.const(0, c * (greatest // n)))
                 if self.not_negative(least, holds, depth - 1):
+                    return True
+        return False
+
+    def _by_part(self, p: Poly, holds: Condition, depth: int) -> bool:
+        """x - t >= 0 if floor(x / n) >= ceil(t / n), for a quotient that the condition names."""
+        if sum(m != () for m, _ in p.terms) != 1:
+            return False
+        for i in sorted({i for q in self.cases.quantities_of(holds) for m, _ in q.terms for i in m}):
+            quotient = self.terms.quotient((i,))
+            if quotient is None:
+                continue
+            x, n = quotient
+            t = self.terms.number(self.terms.sub(x, p))
+            if t is not None:
+                parts = self.terms.sub(self.terms.of(0, self.terms.atoms[i]), self.terms.const(0, -(-t // n)))
+                if self.not_negative(parts, holds, depth - 1):
                     return True
         return False
 

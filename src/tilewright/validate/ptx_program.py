@@ -45,7 +45,7 @@ class PtxProgram:
     """Evaluates the entry of ``registers``. ``parameters`` are the meanings of its parameters, ``pair`` names its
     loops; ``bounds`` are those that the IR loads, ``constants`` what variables of the module hold that nothing
     writes, ``changing`` tensors that somebody writes while the kernel runs. ``known`` are texts of loops that are
-    functions; None: all that may be one are."""
+    functions; None: all that may be one are. ``signed`` are lines of products that divide what may be negative."""
 
     def __init__(
         self,
@@ -60,12 +60,13 @@ class PtxProgram:
         constants: Mapping[str, bytes] = MappingProxyType({}),
         changing: frozenset[str] = frozenset(),
         known: Mapping[str, object] | None = MappingProxyType({}),
+        signed: frozenset[int] = frozenset(),
     ):
         self.registers, self.entry, self.flow = registers, registers.entry, registers.flow
         if self.flow.irreducible:
             raise Undecided("a loop with two entries")
         self.values, self.terms, self.cases = values, values.terms, values.cases
-        self.arithmetic = Arithmetic(values)
+        self.arithmetic = Arithmetic(values, signed)
         self.iterations = Iterations(values)
         self.parameters, self.pair, self.bounds, self.constants = parameters, pair, bounds, constants
         self.known = known

@@ -35,6 +35,7 @@ from tilewright.validate.ptx_declarations import constants_of, otherwise_declare
 from tilewright.validate.ptx_program import PtxProgram
 from tilewright.validate.regions import LoopBody
 from tilewright.validate.registers import EntryRegisters
+from tilewright.validate.signed_quotients import Negative
 from tilewright.validate.terms import Terms
 from tilewright.validate.transport_ir.ops import OPS
 from tilewright.validate.transport_ir.parameters import scalar_parameter
@@ -88,6 +89,8 @@ class _Comparison:
         self.maps = [op.hint.data for op in kernel.body.block.ops if isinstance(op, a.TensorMap)]
         self.unswitched: dict[t.For, Expr] = {}
         """Loops of the IR that are compared as two, with the condition of the first one."""
+        self.signed: frozenset[int] = frozenset()
+        """Lines of the PTX that divide, by a reciprocal, what may be negative."""
         self.kept: dict[t.For, None] = {}
         """Loops of at most one iteration that the PTX has, too."""
 
@@ -129,7 +132,8 @@ class _Comparison:
         return tuple((op, tuple(sorted(lines))) for op, lines in ops.items())
 
     def _run_unswitched(self, module: Module, most: int) -> tuple[Difference, ...]:
-        """``_run``, again for each loop that turns out to be two in the PTX, or one where a branch was expected."""
+        """``_run``, again for each loop that turns out to be two in the PTX, or one where a branch was expected, and
+        where dividends may be negative."""
         while True:
             try:
                 return self._run(module, most)
@@ -137,6 +141,8 @@ class _Comparison:
                 self.unswitched[found.loop] = found.guard
             except _Kept as found:
                 self.kept[found.loop] = None
+            except Negative as found:
+                self.signed |= found.lines
 
     def _run(self, module: Module, most: int) -> tuple[Difference, ...]:
         """Evaluate both sides and compare."""
@@ -162,11 +168,15 @@ class _Comparison:
         parameters = self._parameters(plan)
         registers = EntryRegisters(self.entry)
         given = element_bytes, versioned, pairing, plan.bounds, self.constants, self._changing(), library.loops
-        program = PtxProgram(registers, self.values, parameters, ctas, *given)
+        program = PtxProgram(registers, self.values, parameters, ctas, *given, self.signed)
         root = program.run()
         alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions))
         self.matcher = Matcher(plan, program, root, self._provers(plan), alignment, library.loops, most)
-        return self.matcher.run()
+        found = self.matcher.run()
+        around_0 = program.arithmetic.signed_quotients.around_0
+        if found and around_0 - self.signed:
+            raise Negative(around_0)
+        return found
 
     def _most(self, grid: Expr) -> int:
         """The most CTAs that a launch has."""

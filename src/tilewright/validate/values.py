@@ -203,10 +203,10 @@ class Values:
         return self.terms.data(width, width, "undefined", name)
 
     @overload
-    def lift(self, function: Callable[[Poly], Poly], a: Value, /) -> Value: ...
+    def lift(self, function: Callable[[Poly], Value], a: Value, /) -> Value: ...
     @overload
-    def lift(self, function: Callable[[Poly, Poly], Poly], a: Value, b: Value, /) -> Value: ...
-    def lift(self, function: Callable[..., Poly], *args: Value) -> Value:
+    def lift(self, function: Callable[[Poly, Poly], Value], a: Value, b: Value, /) -> Value: ...
+    def lift(self, function: Callable[..., Value], *args: Value) -> Value:
         """A function of polynomials on values, case by case."""
         if Choice not in map(type, args):
             return function(*args)
@@ -385,9 +385,15 @@ class Values:
         return self.terms.data(width, width, ANYTHING, width)
 
     def is_open(self, p: Poly) -> bool:
-        """The value is left open."""
-        atom = self.terms.single(p)
-        return atom is not None and atom.kind == ANYTHING
+        """The value is left open; so is a word that is put together of nothing else, of which 1 + 2**bits is a factor
+        where both halves are."""
+        if len(p.terms) != 1 or len(p.terms[0][0]) != 1:
+            return False
+        ((i,), c), full = p.terms[0], (1 << p.width) - 1
+        atom = self.terms.atoms[i]
+        if atom.kind != ANYTHING or not isinstance(c, int):
+            return False
+        return c == 1 or (p.width > 0 and (c & full) * ((1 << atom.bits) - 1) == full)
 
     def number(self, a: Value) -> int | None:
         """The one constant that a value is."""

@@ -104,15 +104,21 @@ def _mul(machine: Instructions, i: Instruction) -> None:
     if "wide" in i.modifiers:
         machine.result(i.operands[0], machine.values.lift(lambda x, y: _doubled(machine, kind, x, y), a, b))
     else:
-        machine.result(i.operands[0], machine.values.lift(lambda x, y: _upper(machine, kind, x, y), a, b))
+        machine.result(i.operands[0], machine.values.lift(lambda x, y: _upper(machine, i, x, y), a, b))
 
 
-def _upper(machine: Instructions, kind: str, a: Poly, b: Poly) -> Poly:
+def _upper(machine: Instructions, i: Instruction, a: Poly, b: Poly) -> Value:
     """The upper half of a product, which may be a quotient."""
-    arithmetic, width = machine.arithmetic, bits_of(kind)
+    kind, arithmetic = i.modifiers[-1], machine.arithmetic
+    width = bits_of(kind)
     if kind == "s32" and arithmetic.is_data(a) and (found := arithmetic.reciprocals.upper(a, b)) is not None:
         return found
     high = machine.terms.resize(machine.terms.floordiv(_wide(machine, kind, a, b), 1 << width), width)
+    if kind == "s32" and machine.terms.number(b) is not None:
+        arithmetic.signed_quotients.multiplied(arithmetic.factor(a), i.line)
+        quotient = arithmetic.signed_quotients.quotient(high, 0)
+        if quotient is not None:
+            return quotient
     return arithmetic.quotient_by_reciprocal(high, 0, signed=True) or high
 
 

@@ -156,7 +156,8 @@ class Plan:
                 case Compare("<" | "<=" as op, x, y) if x.polynomial and y.polynomial:
                     apart = self.values.sub(self.expr(y), self.expr(x))
                     self.never_negative(self.values.sub(apart, self.terms.const(0, int(op == "<"))))
-                case Compare("<=", FloorDiv(x, Const(n)), y) if x.polynomial and y.polynomial:
+                case Compare("<=", FloorDiv(x, Const(n)) as quotient, y) if x.polynomial and y.polynomial:
+                    self.never_negative(self.values.sub(self.expr(y), self.expr(quotient)))
                     most = self.values.add(self.values.scale(self.expr(y), int(n)), self.terms.const(0, int(n) - 1))
                     self.never_negative(self.values.sub(most, self.expr(x)))
                 case Compare("<", x, Const(end)):
