@@ -499,7 +499,7 @@ def test_an_extreme_that_changes_its_operand_is_looked_at(name: str) -> None:
     [(16, 32, 0x10001, True), (8, 32, 0x1010101, True), (16, 64, 0x1000100010001, True), (32, 32, 1, True),
      (16, 32, 0x10000, False), (16, 32, 0x20001, False), (16, 32, 0x10003, False), (16, 64, 0x10001, False),
      (8, 32, 0x10001, False), (8, 32, 0x10101, False), (16, 0, 0x10001, False), (16, 32, 2, False),
-     (32, 32, 3, False)],
+     (32, 32, 3, False), (16, 32, 1, False), (8, 16, 1, False)],
 )  # fmt: skip
 def test_a_word_of_open_parts_is_open(bits: int, width: int, factor: int, is_open: bool) -> None:
     """Where its parts fill it, each bit once."""

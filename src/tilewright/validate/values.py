@@ -393,7 +393,8 @@ class Values:
         atom = self.terms.atoms[i]
         if atom.kind != ANYTHING or not isinstance(c, int):
             return False
-        return c == 1 or (p.width > 0 and (c & full) * ((1 << atom.bits) - 1) == full)
+        whole = c == 1 and atom.bits >= p.width  # an integer has a width of 0
+        return whole or (p.width > 0 and (c & full) * ((1 << atom.bits) - 1) == full)
 
     def number(self, a: Value) -> int | None:
         """The one constant that a value is."""
