@@ -36,9 +36,21 @@ settings.load_profile("tilewright")
 def pytest_collection_finish() -> None:
     """Modules and tests stay: the cycle collector would look at them again and again, which took a twelfth of the
     time of all tests."""
+    _keep()
+    gc.set_threshold(500_000, 5, 5)
+
+
+@pytest.hookimpl(trylast=True)  # behind the fixtures' ends
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """So does what is left of a file's tests: kernels that later ones share, tables of terms."""
+    if nextitem is not None and nextitem.path != item.path:
+        _keep()
+
+
+def _keep() -> None:
+    """Leaves what there is now out of later collections."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(500_000, 5, 5)
 
 
 @pytest.fixture(scope="session", autouse=True)

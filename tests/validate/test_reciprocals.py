@@ -23,7 +23,7 @@ from tilewright.validate.values import Choice
 Words = NDArray[np.int64]
 """As numbers without a sign."""
 
-SAMPLES = rest_slow([(16, 50, 0), (32, 200, 2000), (16, 1 << 16, 0), (32, 3000, 8000)], 2, several=True)
+SAMPLES = rest_slow([(16, 50, 0), (32, 200, 2000), (8, 1 << 8, 0), (16, 4000, 0), (32, 3000, 8000)], 2, several=True)
 """Bits, divisors beside those that are always there, and words of each where not all are tried: 2 * 10**7 in all."""
 SIGNS = rest_slow([(8, 1 << 8, 0), (32, 50, 1000), (16, 100, 0), (32, 3000, 4000)], 2, several=True)
 

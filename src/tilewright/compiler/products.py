@@ -63,7 +63,8 @@ class ProvedSchedule:
     spill_tolerance_bytes: int
     """Spilled bytes per thread that are accepted."""
     other_stores: Callable[[str], ProvedSchedule | None] | None = None
-    """The schedule without stores that the hardware clips, given why it is asked for."""
+    """The schedule without stores that the hardware clips, given why it is asked for; None where it has no such stores,
+    or where spills cost little."""
 
 
 def _spill_tolerance_bytes(candidate: Candidate) -> int:
@@ -142,14 +143,10 @@ class CandidateSearch:
             return self._schedule(kernel, extents, replace(candidate, clipped_stores=False))
 
         clips = candidate.clipped_stores and any(each.name == RAGGED for each in certificate)
-        return ProvedSchedule(
-            kernel,
-            replace(scheduled, notes=notes),
-            certificate,
-            guard,
-            _spill_tolerance_bytes(candidate),
-            plain if clips else None,
-        )
+        tolerance = _spill_tolerance_bytes(candidate)
+        in_steps = tolerance == ROLE_SPILL_TOLERANCE_BYTES  # elsewhere spills are outside of steps, or hidden
+        other = plain if clips and in_steps else None
+        return ProvedSchedule(kernel, replace(scheduled, notes=notes), certificate, guard, tolerance, other)
 
     def _note_spills(self, reason: str) -> None:
         spilled = re.search(r"(\d+) bytes spilled", reason)
